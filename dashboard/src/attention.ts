@@ -1,4 +1,4 @@
-/** What needs an operator's attention, most urgent first. */
+/** The list of problems that need an operator's attention, the most urgent first. */
 
 import { certificates } from "./certificates_view.js";
 import { arrange, byId, element } from "./dom.js";
@@ -8,14 +8,14 @@ import type { SnapshotWindow } from "./rates.js";
 import { gauge } from "./snapshot.js";
 import type { TrafficRates } from "./traffic.js";
 
-/** A problem, and the section that has more about it. */
+/** A problem, and the section of the page with the details. */
 export interface Attention {
   text: string;
   section: string;
   isUrgent: boolean;
 }
 
-/** Single failures are usual, so this share of responses is. */
+/** Share of failed responses from which on they are a problem, since single failures are normal. */
 const FAILURE_SHARE = 0.01;
 
 export function attention(window: SnapshotWindow, rates: TrafficRates): Attention[] {
@@ -45,7 +45,7 @@ export function attention(window: SnapshotWindow, rates: TrafficRates): Attentio
 
 let shown = "";
 
-/** Shows the list. A live region announces it, so it changes only with its content. */
+/** Shows the list. Screen readers announce each change of this live region, so it is replaced only by a new list. */
 export function showAttention(list: Attention[]): void {
   const key = JSON.stringify(list);
   if (key === shown) return;

@@ -1,4 +1,4 @@
-/** The table of certificates: names, source, end and renewal. */
+/** The table of certificates: names, source, expiry and renewal. */
 
 import { byId } from "./dom.js";
 import { date, fromNow } from "./format.js";
@@ -9,17 +9,17 @@ import type { CellContent, TableRow } from "./table.js";
 
 const EXPIRY = "lowroad_certificate_expiry_timestamp_seconds";
 const DAY_S = 86_400;
-/** ACME renews earlier; others need an operator. */
+/** A certificate that expires sooner is a problem: ACME renews earlier, other certificates an operator must replace. */
 const SOON_S = 14 * DAY_S;
 
-/** A certificate and what is wrong with it. */
+/** A certificate and its problems. */
 export interface CertificateState {
   names: string;
   source: string;
   expiryS: number;
   renewalS: number | null;
   trouble: string | null;
-  /** Why the last renewal failed. */
+  /** The reason why the last renewal failed. */
   why: string | undefined;
 }
 

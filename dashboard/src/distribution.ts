@@ -4,7 +4,7 @@ import type { DurationValue } from "./snapshot.js";
 
 const BUCKETS_PER_OCTAVE = 8;
 
-/** The end of a bucket in seconds. */
+/** The upper bound of a bucket in seconds. */
 export function bucketEnd(index: number): number {
   return 2 ** (index / BUCKETS_PER_OCTAVE);
 }
@@ -30,7 +30,7 @@ export class Distribution {
     this.addCounts(value.buckets, value.count, value.sum, factor);
   }
 
-  /** The duration that a share of all does not exceed, interpolated in its bucket; `null` if there is none. */
+  /** The quantile of a share, in seconds, interpolated within its bucket; `null` if there are no durations. */
   quantile(share: number): number | null {
     if (this.count <= 0) return null;
     const rank = share * this.count;
@@ -39,7 +39,7 @@ export class Distribution {
     for (const index of this.indices()) {
       const here = this.counts.get(index) ?? 0;
       if (below + here >= rank) {
-        // Buckets are equal on a logarithmic scale.
+        // All buckets have the same width on a logarithmic scale.
         const part = here > 0 ? (rank - below) / here : 1;
         return 2 ** ((index - 1 + part) / BUCKETS_PER_OCTAVE);
       }

@@ -1,4 +1,4 @@
-/** Elements of the page. */
+/** Creates and updates elements of the page. */
 
 type Child = Node | string | null;
 
@@ -33,7 +33,7 @@ export function byId<T extends HTMLElement = HTMLElement>(id: string): T {
   return found as T;
 }
 
-/** Changes a text only if it differs, so that selections and screen readers are left alone. */
+/** Changes a text only if it differs, so that selections stay and screen readers do not read it again. */
 export function setText(node: Node, text: string): void {
   if (node.textContent !== text) node.textContent = text;
 }
@@ -43,7 +43,7 @@ export function setAttribute(node: Element, name: string, value: string | null):
   else if (node.getAttribute(name) !== value) node.setAttribute(name, value);
 }
 
-/** Brings children into this order without touching those that are in place, so that the focus stays. */
+/** Brings children into this order. Those that are in place are not moved, so that they keep the focus. */
 export function arrange(parent: Element, children: Element[]): void {
   let next = parent.firstElementChild;
   for (const child of children) {

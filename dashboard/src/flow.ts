@@ -21,7 +21,7 @@ export interface FlowRibbon {
   thickness: number;
 }
 
-/** A ribbon that is thinner could not be seen. */
+/** Minimum thickness, so that a ribbon is visible. */
 const THICKNESS_MIN = 2;
 
 export function flowRibbons(rates: Record<LevelName, number>, size: FlowSize): FlowRibbon[] {
@@ -30,7 +30,7 @@ export function flowRibbons(rates: Record<LevelName, number>, size: FlowSize): F
   const active = LEVELS.filter((level) => rates[level] > 0);
   const thickness = (level: LevelName) => Math.max(THICKNESS_MIN, (size.thickness * rates[level]) / total);
   const all = active.reduce((sum, level) => sum + thickness(level), 0);
-  // The lowest level leaves the source at the bottom, so that ribbons do not cross.
+  // The ribbon of the lowest level leaves the source at the bottom, so that ribbons do not cross.
   let bottom = size.source + all / 2;
   return active.map((level) => {
     const own = thickness(level);
@@ -63,7 +63,7 @@ function fixed(value: number): string {
   return value.toFixed(1).replace(/\.0$/, "");
 }
 
-/** A line through values, in a box of this size. */
+/** The path of a line through values, in a box of this size. */
 export function sparkline(values: number[], width: number, height: number, max: number): string {
   if (values.length < 2 || max <= 0) return "";
   const x = (index: number) => fixed((index * width) / (values.length - 1));

@@ -1,4 +1,4 @@
-/** Numbers, times and names for people. Pure. */
+/** Formats numbers, times and names for display. Pure. */
 
 /** The sign for a value that does not exist. */
 export const NONE = "–";
@@ -22,7 +22,7 @@ export function grouped(value: number | null): string {
   return Math.round(value).toString().replace(/\B(?=(\d{3})+$)/g, ",");
 }
 
-/** Bytes with decimal units, as networks and disks have them. */
+/** Bytes with decimal units, as usual for networks and disks. */
 export function bytes(value: number | null): string {
   if (value === null || !Number.isFinite(value)) return NONE;
   for (const [unit, size] of [["GB", 1e9], ["MB", 1e6], ["kB", 1e3]] as const) {
@@ -31,7 +31,7 @@ export function bytes(value: number | null): string {
   return `${Math.round(value)} B`;
 }
 
-/** A share from 0 to 1 in percent. Only what is all is 100 %, and only nothing is 0 %. */
+/** A share from 0 to 1 in percent. Rounding never gives 0 % or 100 %: these are exact. */
 export function percent(share: number | null): string {
   if (share === null || !Number.isFinite(share)) return NONE;
   if (share === 0) return "0 %";
@@ -41,7 +41,7 @@ export function percent(share: number | null): string {
   return `${(100 * share).toFixed(1)} %`;
 }
 
-/** A duration in seconds, with the unit that fits. */
+/** Formats a duration in seconds with a suitable unit. */
 export function duration(seconds: number | null): string {
   if (seconds === null || !Number.isFinite(seconds)) return NONE;
   if (seconds < 0.000_999_5) return `${short(seconds * 1e6)} µs`;

@@ -19,12 +19,12 @@ export interface HeatCell {
 /** Two buckets a cell: a quarter of an octave, or 19 %. */
 const BUCKETS_PER_CELL = 2;
 const CELLS_PER_OCTAVE = 8 / BUCKETS_PER_CELL;
-/** Single requests stay visible beside thousands. */
+/** Minimum weight, so that single requests are visible next to thousands. */
 const WEIGHT_MIN = 0.1;
 /** The shortest range of exponents. */
 const RANGE_MIN = 7;
 
-/** `stepS`: the usual time between two columns. A column reaches back to the one before, so that no gaps show. */
+/** `stepS`: the usual time between two columns. A column extends back to the previous one, without gaps. */
 export function heatCells(columns: HeatColumn[], stepS: number): HeatCell[] {
   const cells = columns.flatMap(({ timeS, distribution }, index) => {
     const before = columns[index - 1]?.timeS ?? -Infinity;
@@ -37,7 +37,7 @@ export function heatCells(columns: HeatColumn[], stepS: number): HeatCell[] {
     toS,
     from: (cell - 1) / CELLS_PER_OCTAVE,
     to: cell / CELLS_PER_OCTAVE,
-    // The square root shows rare durations without a second scale.
+    // The square root makes rare durations visible without a logarithmic scale, which 0 would not fit on.
     weight: WEIGHT_MIN + (1 - WEIGHT_MIN) * Math.sqrt(count / max),
   }));
 }

@@ -90,7 +90,7 @@ export class HeatMap {
       const [x, right] = [plot.valToPos(cell.fromS, "x", true), plot.valToPos(cell.toS, "x", true)];
       const [top, bottom] = [plot.valToPos(cell.to, "y", true), plot.valToPos(cell.from, "y", true)];
       ctx.globalAlpha = cell.weight;
-      // Overlapping by a pixel's part would show as lines.
+      // With fractions of pixels, neighbouring cells would overlap, which shows as lines.
       ctx.fillRect(Math.round(x), Math.round(top), Math.max(ratio, Math.round(right) - Math.round(x)), Math.round(bottom) - Math.round(top));
     }
     ctx.restore();

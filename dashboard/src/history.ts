@@ -1,9 +1,9 @@
-/** The last half hour, a point each second, for the charts. Pure. */
+/** The last half hour for the charts, with a point for each second. Pure. */
 
 import { Distribution } from "./distribution.js";
 import type { TrafficRates } from "./traffic.js";
 
-/** What charts show of one moment. */
+/** The values of all charts at one time. */
 export interface HistoryPoint {
   timeS: number;
   traffic: TrafficRates;
@@ -12,9 +12,9 @@ export interface HistoryPoint {
 }
 
 export const HISTORY_LENGTH_S = 1800;
-/** Points that a chart has at most. */
+/** Maximum number of points of a chart. */
 const POINT_COUNT_MAX = 300;
-/** The shortest span: a chart of ten seconds would look restless. */
+/** Minimum span of a chart: one of ten seconds would change too fast to read. */
 const SPAN_MIN_S = 60;
 
 export class History {
@@ -46,7 +46,7 @@ export class History {
       const start = Math.floor(point.timeS / step) * step;
       groups.set(start, [...(groups.get(start) ?? []), point]);
     }
-    // The last step is incomplete.
+    // The last step is incomplete, so its average would change with each snapshot.
     return [...groups.values()].slice(0, -1).map(average);
   }
 }

@@ -1,4 +1,4 @@
-/** The picture of the levels: how many requests each answers now. */
+/** The picture of the levels: how many requests each answers per second. */
 
 import { byId, element, setAttribute, setText, svg } from "./dom.js";
 import { flowRibbons, sparkline } from "./flow.js";
@@ -19,7 +19,7 @@ export interface LevelReading {
   /** The median and the 99th percentile in seconds, if they are measured. */
   median: number | null;
   late: number | null;
-  /** Why a level without requests has none. */
+  /** The reason why a level has no requests. */
   note: string | null;
 }
 
@@ -44,7 +44,7 @@ export class LevelsView {
   private rates: TrafficRates | null = null;
 
   constructor() {
-    // The road goes low: the lowest level is at the bottom.
+    // The lowest level is at the bottom.
     byId("level-rows").append(...[...LEVELS].reverse().map((level) => this.makeRow(level)));
     for (const level of LEVELS) {
       const ribbon = svg("path", { class: `ribbon level-${level}` });

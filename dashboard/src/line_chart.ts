@@ -77,7 +77,7 @@ export class LineChart {
     if (this.options.max !== undefined) return this.options.max;
     const all = (this.data() as (number | null)[][]).slice(1).flat();
     const max = Math.max(0, ...all.map((value) => value ?? 0));
-    // A logarithmic scale has a decade at least.
+    // A logarithmic scale covers at least a decade, so that it has two labels.
     return Math.max(this.options.isLogarithmic ? 10 : 0, max > 0 ? 1.12 * max : 1);
   }
 
@@ -103,7 +103,7 @@ export class LineChart {
     const stroke = () => colors().series(color);
     const isStacked = this.options.isStacked;
     return {
-      // Opaque, since areas cover one another.
+      // Opaque, since each area covers the higher one behind it.
       stroke: () => (isStacked ? colors().paper : stroke()),
       width: isStacked ? 1 : 1.75,
       ...(isStacked ? { fill: stroke } : {}),
@@ -156,7 +156,7 @@ export function axes(format: (value: number) => string, splits?: uPlot.Axis.Spli
       size: 58,
       gap: 8,
       values: (_, values) => values.map((value) => format(value)),
-      // Without it, a logarithmic axis leaves labels out.
+      // By default uPlot omits labels of a logarithmic axis.
       ...(splits ? { splits, filter: (_, values) => values } : {}),
     },
   ];

@@ -9,7 +9,7 @@ import { LiveTable } from "./table.js";
 
 const TURNS = "lowroad_worker_turn_duration_seconds";
 
-/** Counters of connections and requests that ended badly, in words. */
+/** Descriptions of the counters of failed connections and requests. */
 const TROUBLES: [string, string][] = [
   ["lowroad_requests_malformed", "malformed requests"],
   ["lowroad_responses_cut", "responses not sent completely"],
@@ -81,7 +81,7 @@ export class MachineView {
     const items = shown.map(({ text, count, now }) =>
       element("li", now > 0 ? { class: "now" } : {}, element("b", {}, grouped(count)), ` ${text}`, now > 0 ? `, ${amount(now)}/s now` : ""),
     );
-    // Without changes the list stays, for selections.
+    // An unchanged list is not replaced, so that a selection in it stays.
     if (items.map((item) => item.textContent).join() !== [...list.children].map((item) => item.textContent).join()) arrange(list, items);
   }
 }

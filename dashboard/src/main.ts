@@ -1,4 +1,4 @@
-/** The dashboard: snapshots come in each second, become rates, and are shown. */
+/** The dashboard: receives a snapshot each second, computes rates, and shows them. */
 
 import { attention, showAttention } from "./attention.js";
 import { CertificatesView } from "./certificates_view.js";
@@ -23,7 +23,7 @@ import { BODY_BYTES, CODE_CLASSES, DURATIONS, LEVELS, REQUESTS, hitRatio, levelD
 import type { LevelName, SoftirqRates, TrafficRates } from "./traffic.js";
 import { UrlTool } from "./url_tool.js";
 
-/** Numbers are averages of five seconds: readable, and still quick. */
+/** Numbers are averages of five seconds, which can be read and still change quickly. */
 const NUMBERS_MS = 5000;
 /** Charts are drawn from steps of a second. */
 const CHART_MS = 1000;
@@ -118,14 +118,14 @@ class Dashboard {
     this.render();
   }
 
-  /** What is answered below the server: by its own level, otherwise by those that the relay sees. */
+  /** The rate of the server's own softirq level, otherwise that of the levels that the relay reports. */
   private below(window: SnapshotWindow): SoftirqRates {
     return softirqRates(window) ?? this.relay.rates();
   }
 
   private render(): void {
     const snapshot = this.numbers.latest();
-    // A page that is not seen costs nothing.
+    // A hidden page is not drawn, so that it needs no processor time.
     if (!snapshot || this.isPaused || document.hidden) return;
     document.body.classList.remove("waiting");
     const rates = trafficRates(this.numbers.each(REQUESTS), this.below(this.numbers).requests);

@@ -1,4 +1,4 @@
-/** The table of upstream servers: health, the reason, requests and connections. */
+/** The table of upstream servers: health with its reason, requests and connections. */
 
 import { byId } from "./dom.js";
 import { amount, grouped } from "./format.js";
@@ -14,16 +14,16 @@ const UPSTREAM = "lowroad_upstream_";
 export interface UpstreamHealth {
   origin: string;
   server: string;
-  /** `null`: a single server, which always gets requests. */
+  /** `null` for a single server, which always gets requests. */
   isUp: boolean | null;
   /** The reason in words. */
   why: string;
   failuresPerSecond: number;
-  /** Whether failures are more than single ones. */
+  /** Whether there are more than single failures. */
   isFailing: boolean;
 }
 
-/** Single failures are usual, so this share of responses is. */
+/** Share of failed responses from which on they are a problem, since single failures are normal. */
 const FAILURE_SHARE = 0.05;
 
 export function upstreamHealth(window: SnapshotWindow): UpstreamHealth[] {

@@ -22,7 +22,7 @@ export class SnapshotWindow {
     const last = this.latest();
     if (last && (isRestart(last, snapshot) || snapshot.time_ms <= last.time_ms)) this.snapshots = [];
     this.snapshots.push(snapshot);
-    // One snapshot at or before the window's beginning stays.
+    // One snapshot at or before the window's beginning is kept, so that the window is covered completely.
     while (this.snapshots.length > 2 && snapshot.time_ms - this.snapshots[1]!.time_ms >= this.lengthMs) {
       this.snapshots.shift();
     }
@@ -83,11 +83,11 @@ export class SnapshotWindow {
   }
 }
 
-/** Whether another process has made the later snapshot. */
+/** Whether the later snapshot comes from another process. */
 export function isRestart(before: Snapshot, after: Snapshot): boolean {
   const start = (snapshot: Snapshot) => gauge(snapshot, "process_start_time_seconds");
   const heads = (snapshot: Snapshot) => gauge(snapshot, "lowroad_request_heads_received") ?? 0;
-  // Start times have the resolution of clock ticks.
+  // Start times are computed from clock ticks, so those of one process may differ by rounding.
   const startsDiffer = Math.abs((start(before) ?? 0) - (start(after) ?? 0)) > 0.5;
   return startsDiffer || heads(after) < heads(before);
 }

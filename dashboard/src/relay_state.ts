@@ -14,12 +14,12 @@ export interface SoftirqLevel {
 
 export interface RelayState {
   is_read_only: boolean;
-  /** `null`: this user may not see them. */
+  /** `null` if this user may not see them. */
   levels: SoftirqLevel[] | null;
 }
 
 const INTERVAL_MS = 2000;
-/** Readings that a rate is computed over. */
+/** The number of readings over which a rate is computed. */
 const READING_COUNT = 4;
 
 interface Reading {
@@ -35,7 +35,7 @@ export class RelayFeed {
 
   constructor(private readonly url: string) {}
 
-  /** Reads the state again and again; ends if this is no relay. */
+  /** Reads the state repeatedly; ends if the page does not come from a relay. */
   async follow(): Promise<void> {
     for (;;) {
       try {
@@ -44,13 +44,13 @@ export class RelayFeed {
         if (response.status === 404) return;
         if (response.ok) this.take((await response.json()) as RelayState, Date.now());
       } catch {
-        // The event stream reports a lost connection.
+        // Ignored here: the event stream reports a lost connection.
       }
       await new Promise((resolve) => setTimeout(resolve, INTERVAL_MS));
     }
   }
 
-  /** Whether the rates are known, or known to be none: before, a chart would begin with a step. */
+  /** Whether the rates are known, or known not to exist. A chart that starts earlier would begin with a step. */
   isSettled(): boolean {
     return !this.isRelay || this.readings.length > 1;
   }
@@ -64,7 +64,7 @@ export class RelayFeed {
       bytes: sum((level) => level.shares.answered.bytes),
     };
     const last = this.readings.at(-1);
-    // A level that was attached anew counts from 0.
+    // The counters of a level that was attached again start from 0.
     if (last && reading.requests < last.requests) this.readings = [];
     this.readings = [...this.readings, reading].slice(-READING_COUNT);
   }

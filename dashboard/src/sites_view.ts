@@ -8,7 +8,7 @@ import type { CellContent, TableRow } from "./table.js";
 import { DURATIONS, hitRatio, scopeTraffic, sitesByLoad } from "./traffic.js";
 import type { ScopeTraffic } from "./traffic.js";
 
-/** More rows would not be read; the metrics have all. */
+/** Maximum number of rows. The metrics contain all sites and routes. */
 const ROW_COUNT_MAX = 40;
 
 export class SitesView {
@@ -34,7 +34,7 @@ export class SitesView {
     const rows = sites.flatMap(({ site, routes }) => {
       const times = window.durations(DURATIONS, (labels) => labels["site"] === site.site);
       const own = scopeRow(site, site.site || "any host", all, [duration(times.quantile(0.5)), duration(times.quantile(0.99))]);
-      // A site without routes is its only row.
+      // A site without routes has only its own row.
       const isPlain = routes.length === 1 && routes[0]!.route === "";
       const below = isPlain ? [] : routes.map((route) => ({ ...scopeRow(route, routeTitle(route.route), all, ["", ""]), class: "route" }));
       return [{ ...own, class: "site" }, ...below];
@@ -59,7 +59,7 @@ function scopeRow(scope: ScopeTraffic, title: string | CellContent, all: number,
   };
 }
 
-/** A route's pattern, with what answers it as a note: `/api/** to origin app`. */
+/** A route's pattern, with its handler as a note: `/api/** to origin app`. */
 function routeTitle(route: string): CellContent {
   if (route === "") return { text: "files and rules" };
   const [, pattern, target] = /^(\S+) (.*)$/.exec(route) ?? [];

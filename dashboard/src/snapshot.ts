@@ -19,7 +19,7 @@ export interface MetricFamily {
   samples: MetricSample[];
 }
 
-/** What the metrics of an upstream server do not say. */
+/** Texts about an upstream server, which metrics can't contain. */
 export interface UpstreamNote {
   origin: string;
   server: string;

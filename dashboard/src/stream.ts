@@ -4,7 +4,7 @@ import type { Snapshot } from "./snapshot.js";
 
 export type StreamState = "connecting" | "live" | "lost" | "refused";
 
-/** Events are late after this time; they come each second. */
+/** Time after which an event is late. Events arrive each second. */
 const LATE_MS = 4000;
 const RETRY_MS = 2000;
 
@@ -39,20 +39,20 @@ export class EventStream {
       this.handlers.snapshot(JSON.parse(event.data) as Snapshot);
     });
     source.addEventListener("error", () => {
-      // A browser gives up after a refusal (HTML §9.2.3), but the server may come back.
+      // After an error response a browser does not reconnect (HTML §9.2.3), but the server may be available later.
       if (source.readyState !== EventSource.CLOSED) this.change("lost");
       else void this.refused();
     });
   }
 
-  /** Finds out why a stream was refused: an ended session needs another URL, all else another try. */
+  /** Finds out why a stream was refused: an ended session needs a new link; otherwise the page tries again. */
   private async refused(): Promise<void> {
     this.change("lost");
     try {
       const response = await fetch(this.url.replace("events", "status"));
       if (response.status === 401) return this.change("refused");
     } catch {
-      // The server or the command is gone; it may return.
+      // The server or the command has ended; it may be started again.
     }
     setTimeout(() => this.connect(), RETRY_MS);
   }

@@ -5,7 +5,7 @@ import { arrange, element, setAttribute, setText } from "./dom.js";
 /** The content of a cell. */
 export interface CellContent {
   text: string;
-  /** A second, quieter line. */
+  /** A second line in a subdued colour. */
   note?: string | undefined;
   /** A mark before the text, with its state in words beside it. */
   state?: "good" | "warn" | "bad" | "idle" | undefined;
@@ -29,7 +29,7 @@ interface RowParts {
   cells: HTMLTableCellElement[];
 }
 
-/** A change of order moves rows under the pointer, so it is rare. */
+/** Minimum time between two changes of the order, since rows that move can't be clicked. */
 const REORDER_MS = 5000;
 
 export class LiveTable {
@@ -72,7 +72,7 @@ export class LiveTable {
     arrange(this.body, shown);
   }
 
-  /** The rows in the order of before, unless they changed or it is old. */
+  /** The rows in their previous order, unless there are other rows or the order is too old. */
   private ordered(rows: TableRow[]): TableRow[] {
     const now = Date.now();
     const byKey = new Map(rows.map((row) => [row.key, row]));
@@ -85,7 +85,7 @@ export class LiveTable {
 
   private makeRow(row: TableRow): RowParts {
     const cells = this.columns.map((column, index) =>
-      // The first cell names the row.
+      // The first cell is the heading of its row, which screen readers announce.
       element(index === 0 ? "th" : "td", {
         ...(index === 0 ? { scope: "row" } : {}),
         class: column.class ?? "",

@@ -1,4 +1,4 @@
-/** Traffic: what the counters of requests say about levels, cache and status codes. Pure. */
+/** Computes the traffic by level, cache outcome and status code from the counters of requests. Pure. */
 
 import type { Distribution } from "./distribution.js";
 import type { SeriesRate, SnapshotWindow } from "./rates.js";
@@ -24,7 +24,7 @@ export interface TrafficRates {
   lookups: number;
 }
 
-/** Rates of requests per second. `softirq`: those of the level below the server, which are no part of its counters. */
+/** Rates of requests per second. `softirq`: those of the level below, which the server's counters do not include. */
 export function trafficRates(series: SeriesRate[], softirq = 0): TrafficRates {
   const rates: TrafficRates = {
     total: softirq,
@@ -46,7 +46,7 @@ export function trafficRates(series: SeriesRate[], softirq = 0): TrafficRates {
   return rates;
 }
 
-/** Whether a response came from the cache. Responses that could not, because they are made or passed, do not count. */
+/** Whether a response came from the cache. Generated and uncacheable responses do not count. */
 function cacheUse(outcome: string): "hit" | "miss" | "none" {
   switch (outcome) {
     case "hit":
@@ -78,11 +78,11 @@ export interface SoftirqRates {
   bytes: number;
 }
 
-/** What the server's own softirq level answers; `null` if it has none. */
+/** The requests that the server's own softirq level answers; `null` if it has none. */
 export function softirqRates(window: SnapshotWindow): SoftirqRates | null {
   if (!window.latest()?.metrics[SOFTIRQ_ANSWERS]) return null;
   return {
-    // A response that is sent again is no second request.
+    // A retransmitted response does not count as another request.
     requests: window.rate(SOFTIRQ_ANSWERS, (labels) => labels["reason"] === "hit"),
     bytes: window.rate("lowroad_softirq_answered_bytes"),
   };

@@ -7,7 +7,7 @@ export function isBroadTarget(target: string): boolean {
   return target === "all" || target.endsWith("*") || /^(host|tag|group):/.test(target);
 }
 
-/** A URL as browsers take it: http is the default. */
+/** Completes a URL without a scheme, for which http is the default. */
 export function completeUrl(text: string): string {
   return text.includes("://") ? text : `http://${text}`;
 }

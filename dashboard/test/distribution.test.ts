@@ -31,7 +31,7 @@ test("quantiles never decrease, and an empty distribution has none", () => {
   assert.ok(found.at(-1)! <= bucketEnd(13));
 });
 
-test("a difference has what was added since", () => {
+test("difference of two snapshots has the durations between them", () => {
   const [before, added] = [of([0.1, 0.2]), of([0.2, 5])];
   const sum = of([0.1, 0.2, 0.2, 5]);
   const value = { count: before.count, sum: before.sum, buckets: [...before.counts] };
@@ -41,14 +41,14 @@ test("a difference has what was added since", () => {
   assert.ok(Math.abs(sum.sum - 5.2) < 1e-9);
 });
 
-test("cells reach back to the column before, and leave gaps where columns are missing", () => {
+test("cells extend to the previous column, and missing columns leave gaps", () => {
   const distribution = of([0.01]);
   const cells = heatCells([0, 1.2, 9].map((timeS) => ({ timeS, distribution })), 1);
   assert.deepEqual(cells.map(({ fromS, toS }) => [fromS, toS]), [[-1, 0], [0, 1.2], [8, 9]]);
   assert.ok(cells.every(({ from, to, weight }) => from < Math.log2(0.01) && Math.log2(0.01) <= to && weight === 1));
 });
 
-test("the range of a heat map is wide enough", () => {
+test("heat map covers at least the minimum range", () => {
   assert.equal(heatRange([]), null);
   const [from, to] = heatRange([{ timeS: 0, distribution: of([0.01]) }])!;
   assert.ok(to - from >= 7 && from < Math.log2(0.01) && to > Math.log2(0.01));

@@ -14,7 +14,7 @@ test("whole numbers are grouped", () => {
   assert.equal(counted(2000, "worker"), "2,000 workers");
 });
 
-test("only all is 100 %, and only nothing 0 %", () => {
+test("rounding gives neither 0 % nor 100 %", () => {
   assert.deepEqual([0, 0.0001, 0.5, 0.9999, 1, null].map(percent), ["0 %", "<0.1 %", "50.0 %", ">99.9 %", "100 %", "–"]);
 });
 
@@ -23,7 +23,7 @@ test("durations and sizes choose their unit", () => {
   assert.deepEqual([0, 999, 999.9, 1500, 2.5e6, 3e9].map(bytes), ["0 B", "999 B", "1.00 kB", "1.50 kB", "2.5 MB", "3.0 GB"]);
 });
 
-test("spans name the largest units", () => {
+test("spans are in their largest units", () => {
   assert.deepEqual([0, 59, 61, 3600, 12_060, 90_000, 1e6].map(span), ["0 s", "59 s", "1 min", "1 h", "3 h 21 min", "25 h", "11 days"]);
   assert.equal(fromNow(-120), "2 min ago");
   assert.equal(fromNow(864_000), "in 10 days");

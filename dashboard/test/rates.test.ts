@@ -27,7 +27,7 @@ test("rates are the growth over the window", () => {
   assert.equal(window.rate(REQUESTS), 10);
 });
 
-test("a series that is new counts from 0", () => {
+test("new series counts from 0", () => {
   const window = new SnapshotWindow(5000);
   window.push(snapshot(0, { hit: 100 }));
   window.push(snapshot(2, { hit: 100, miss: 6 }));
@@ -35,7 +35,7 @@ test("a series that is new counts from 0", () => {
   assert.equal(window.rate(REQUESTS, ({ outcome }) => outcome === "hit"), 0);
 });
 
-test("a restart begins anew, without negative rates", () => {
+test("restart resets the window, without negative rates", () => {
   const window = new SnapshotWindow(5000);
   window.push(snapshot(0, { hit: 100 }));
   window.push(snapshot(1, { hit: 200 }));
@@ -53,7 +53,7 @@ test("a clock that is set back does not divide by zero", () => {
   assert.equal(window.rate(REQUESTS), 0);
 });
 
-test("responses that the cache can't have do not count for the hit ratio", () => {
+test("uncacheable responses do not count for the hit ratio", () => {
   const one = (outcome: string, level: string, perSecond: number) => ({ labels: { ...LABELS, outcome, level }, perSecond });
   const rates = trafficRates([one("hit", "worker", 6), one("stale", "worker", 1), one("miss", "origin", 2), one("revalidated", "origin", 1), one("pass", "origin", 100), one("made", "handler", 5)]);
   assert.equal(hitRatio(rates), 0.7);

@@ -9,7 +9,7 @@ import { trafficRates } from "../src/traffic.js";
 
 const SIZE = { width: 200, rows: { origin: 20, handler: 60, worker: 100, softirq: 140 }, thickness: 50, source: 120 };
 
-test("ribbons are as thick as their share, and do not cross", () => {
+test("ribbons have the thickness of their share, and do not cross", () => {
   const ribbons = flowRibbons({ softirq: 70, worker: 20, handler: 0, origin: 10 }, SIZE);
   assert.deepEqual(ribbons.map(({ level, thickness }) => [level, thickness]), [["softirq", 35], ["worker", 10], ["origin", 5]]);
   const starts = ribbons.map(({ centre }) => Number(/^M0 (\S+)C/.exec(centre)![1]));
@@ -17,7 +17,7 @@ test("ribbons are as thick as their share, and do not cross", () => {
   assert.deepEqual(flowRibbons({ softirq: 0, worker: 0, handler: 0, origin: 0 }, SIZE), []);
 });
 
-test("a ribbon of few requests can still be seen", () => {
+test("ribbon of few requests has the minimum thickness", () => {
   const ribbons = flowRibbons({ softirq: 1e6, worker: 0, handler: 0, origin: 1 }, SIZE);
   assert.equal(ribbons.at(-1)!.thickness, 2);
 });
@@ -56,7 +56,7 @@ test("history is bounded", () => {
   assert.equal(history(5000).range(1e9)[0], 3199);
 });
 
-test("the softirq level's rate survives that it is attached anew", () => {
+test("rate of the softirq level starts from 0 when the level is attached again", () => {
   const feed = new RelayFeed("");
   const take = (requests: number, timeMs: number) =>
     feed.take({ is_read_only: false, levels: [{ ports: [80], interfaces: [], mode: "serving", trouble: null, published: { now: 0, places: 1 }, shares: { answered: { requests, bytes: 10 * requests } } }] }, timeMs);

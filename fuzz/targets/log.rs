@@ -1,9 +1,9 @@
-//! Fuzz target: the reader of binary logs. The first byte chooses the meaning of the rest: bytes of a file, or the columns
-//! of a block, of a dictionary and a block, or the description of columns. Those get a header with right checksums, since
-//! chance would not find them.
+//! Fuzz target: the reader of binary logs. The first byte selects the meaning of the rest: bytes of a file, the columns
+//! of a block, those of a dictionary and a block, or a description of columns and a block. Except for whole files,
+//! headers with correct checksums are added, since the fuzzer would not find them by chance.
 //!
-//! Checks beside "no panic": the reader ends; a block has as many records as its header tells, each of which can be
-//! read; memory is bounded (by the limit of the fuzzer).
+//! Checks, besides the absence of panics: the reader ends; a block has as many records as its header states, and each
+//! can be read; memory is bounded (by the limit of the fuzzer).
 
 #![no_main]
 

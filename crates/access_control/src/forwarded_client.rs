@@ -132,8 +132,8 @@ fn x_forwarded(request: &Request<'_>, hops: usize) -> ForwardedRequest {
     }
 }
 
-/// The element with this number from the end, which the proxy next to the client wrote. Some proxies replace the list
-/// instead of appending to it; then the first element.
+/// The element with this number from the end, which the proxy next to the client wrote. If a proxy replaces the list
+/// instead of appending to it, the list is shorter; then the first element.
 fn nth_last<'v>(elements: &[&'v [u8]], number: usize) -> Option<&'v [u8]> {
     let at = elements.len().saturating_sub(number.max(1));
     elements.get(at).copied()

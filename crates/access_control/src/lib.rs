@@ -54,16 +54,16 @@ pub struct AccessRule {
 /// The properties of a request that rules match, in addition to its path.
 #[derive(Clone, Copy)]
 pub struct RuleInput {
-    /// Its method.
+    /// The method of the request.
     pub method: Method,
     /// The client.
     pub peer: IpAddr,
 }
 
 impl AccessPolicy {
-    /// The access policy of a site; `None` if the site needs none. `previous` is that of the site with the same names
-    /// and addresses; it is reused if it is unchanged. `find_password_file` returns the password file in force for a
-    /// path.
+    /// The access policy of a site; `None` if the site needs none. `previous` is the policy of the site with the same
+    /// names and addresses; it is reused if rules and trusted proxies are unchanged. `find_password_file` returns the
+    /// password file in force for a path.
     ///
     /// # Errors
     /// A password file that cannot be used, and the reason.
@@ -106,8 +106,8 @@ impl AccessPolicy {
         forwarded_client::read(&self.trusted_proxies, self.client_field, sender, request)
     }
 
-    /// Whether a rule may apply to this path for some client. A level that does not know the rules must not answer
-    /// then.
+    /// Whether a rule may apply to this path for some client. If so, a level that does not know the rules must not
+    /// answer.
     pub fn has_rule_for(&self, matches: &PathMatches<'_>) -> bool {
         self.index.has_access_rule(matches)
     }

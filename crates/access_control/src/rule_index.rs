@@ -64,7 +64,7 @@ impl RuleIndex {
             let pattern_rules = &mut index.by_pattern[index.pattern_of[number]];
             pattern_rules.has_access_rule |=
                 !matches!(rule.action, config::RuleAction::Fallback(_));
-            // A rule with addresses is found only by these, which are more selective than its pattern.
+            // A rule with addresses is found only by its addresses, which are more selective than its pattern.
             if rule.addresses.is_empty() {
                 pattern_rules.insert(number, &rule.methods);
             }
@@ -99,7 +99,7 @@ impl RuleIndex {
     pub(super) fn rules(&self, matches: &PathMatches<'_>, input: RuleInput) -> Vec<usize> {
         let mut rules = Vec::new();
         let mut found = matches.access_patterns().peekable();
-        // The common case: no rule for the path, so no look-up by address.
+        // In the common case, no rule matches the path, and no look-up by address is needed.
         if found.peek().is_none() {
             return rules;
         }

@@ -39,7 +39,7 @@ pub(crate) struct AccountSession {
 pub(crate) fn file_name(authority: &AuthoritySettings) -> String {
     let url = &authority.directory;
     let rest = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
-    // All other characters are replaced: the result must be a valid file name.
+    // All characters except letters, digits and dots are replaced: the result must be a valid file name.
     let plain = |c: char| {
         if c.is_ascii_alphanumeric() || c == '.' {
             c
@@ -107,13 +107,13 @@ async fn restore(
     if stored.contact != settings.contact {
         let contact: Vec<&str> = settings.contact.iter().map(String::as_str).collect();
         match account.update_contacts(&contact).await {
-            // An order with this account will fail with the same error, and handles it.
+            // The order will fail with the same error, and `order` then retires the account.
             Err(error) if is_lost(&error) => {}
             updated => {
                 updated.map_err(sorted)?;
                 let contact = settings.contact.clone();
-                // Stored only after the authority has accepted the contacts: after a failure, the next call tries
-                // again.
+                // The contacts are stored only after the authority has accepted them: after a failure, the next call
+                // tries again.
                 store(folder, name, &StoredAccount { contact, ..stored })?;
             }
         }
@@ -147,7 +147,7 @@ fn load_account(
     let damaged = |error: serde_json::Error| AccountFault::Damaged(error.to_string());
     let stored: StoredAccount = serde_json::from_slice(&text).map_err(damaged)?;
     let credentials = serde_json::from_value(stored.credentials.clone());
-    // Parsed here to detect damage, because the caller can create another account.
+    // The credentials are parsed only to detect damage, because the caller can create another account.
     let _: AccountCredentials = credentials.map_err(damaged)?;
     let external = authority.external_account.as_ref();
     let key_id = external.map(|external| external.key_id.as_str());
@@ -188,7 +188,7 @@ async fn create(
     let created = builder.create(&new, directory, key.as_ref()).await;
     let (account, credentials) = created.map_err(|error| {
         let mut failure = to_failure(&error, client.response_meta());
-        // Distinguishes refused accounts from refused names in the log.
+        // This text distinguishes refused accounts from refused names in the log.
         if failure.kind == FailureKind::Refused {
             failure.text = format!("refuses to create an account: {}", failure.text);
         }
@@ -203,8 +203,8 @@ async fn create(
             .map(|external| external.key_id.clone()),
         credentials: serde_json::to_value(credentials).map_err(AcmeFailure::local)?,
     };
-    // Stored before its first use: without its key the account would be useless, but count against the authority's
-    // limits.
+    // The account is stored before its first use: without its key it would be useless, but count against the
+    // authority's limits.
     store(folder, &file_name(authority), &stored)?;
     Ok(account)
 }

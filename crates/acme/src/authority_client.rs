@@ -73,7 +73,7 @@ impl AcmeConnections {
         let config = ClientConfig::builder_with_provider(lowroad_tls::provider())
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?
-            // Called dangerous because of the custom verifier, which is built from the trusted roots.
+            // `rustls` calls any custom verifier dangerous; this one is built from the trusted roots.
             .dangerous()
             .with_custom_certificate_verifier(verifier.map_err(|error| error.to_string())?)
             .with_no_client_auth();
@@ -83,7 +83,7 @@ impl AcmeConnections {
             .enable_http1()
             .build();
         let client = Client::builder(TokioExecutor::new())
-            // An order takes minutes; the next one is weeks away.
+            // An order takes minutes, and the next one is weeks away, so idle connections are soon closed.
             .pool_idle_timeout(Duration::from_secs(20))
             .pool_timer(hyper_util::rt::TokioTimer::new())
             .build(connector);
@@ -126,7 +126,7 @@ impl AcmeClient {
     }
 
     async fn send(self, request: Request<BodyWrapper<Bytes>>) -> Result<BytesResponse, Error> {
-        // The URLs of an order come from the authority's responses and could be any.
+        // The URLs of an order come from the authority's responses, so they are checked.
         if !is_private(request.uri()) {
             let text = format!("a URL without TLS: {}", request.uri());
             return Err(Error::Other(text.into()));
@@ -134,7 +134,7 @@ impl AcmeClient {
         let is_get = request.method() == Method::GET;
         let result = self.http.send(request).await;
         let response = result.map_err(|error| Error::Other(Box::new(error)))?;
-        // Also recorded for error responses, since `instant-acme` ignores Retry-After there.
+        // The metadata is also recorded for error responses, since `instant-acme` ignores Retry-After there.
         *self
             .last_meta
             .lock()

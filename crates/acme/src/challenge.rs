@@ -78,7 +78,8 @@ impl PublishedChallenges {
                     value: challenge.authorization.dns_value(),
                     authority: challenge.authority.into(),
                 };
-                // Recorded first, so that the record is removed even if the hook fails after having added it.
+                // The record is added to `records` first, so that it is removed even if the hook fails after having
+                // added it to the DNS.
                 self.records.push(record.clone());
                 hook::run(hook, HookAction::Present, &record).await?;
             }
@@ -101,7 +102,7 @@ impl PublishedChallenges {
 
 impl Drop for PublishedChallenges {
     fn drop(&mut self) {
-        // Also runs if the order's future is dropped, for example by a reload.
+        // This also runs if the order's future is dropped, for example by a reload.
         for token in &self.tokens {
             self.shared.tokens.remove(token);
         }

@@ -35,7 +35,7 @@ impl SystemClock {
     /// Sleeps until the clock has reached `unix_s`.
     pub(crate) async fn sleep_until(&self, unix_s: u64) {
         loop {
-            // Registered before the time is read, so that no call of `advance` in between is missed.
+            // The waiter is registered before the time is read, so that no call of `advance` in between is missed.
             let advanced = self.0.advanced.notified();
             tokio::pin!(advanced);
             advanced.as_mut().enable();

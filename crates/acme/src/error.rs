@@ -21,8 +21,8 @@ fn short_type(problem: &Problem) -> Option<&str> {
 pub(crate) fn to_failure(error: &Error, meta: ResponseMeta) -> AcmeFailure {
     let (kind, text) = classify(error, meta);
     let retry_after_s = match kind {
-        // For the other kinds, waiting does not help, so Retry-After is ignored.
         FailureKind::RateLimited | FailureKind::Unreachable => meta.retry_after_s,
+        // For these kinds, waiting does not help, so Retry-After is ignored.
         FailureKind::Refused | FailureKind::WrongAnswer | FailureKind::Local => None,
     };
     AcmeFailure {

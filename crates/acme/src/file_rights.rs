@@ -112,6 +112,6 @@ fn unusable(file: &Path, access: Access, operation: &str, is_optional: bool) -> 
 }
 
 fn allows(path: &Path, access: Access) -> Result<(), Errno> {
-    // With the effective ids: the check runs as the user that the server switches to.
+    // The effective ids count: the check runs as the user that the server switches to.
     accessat(CWD, path, access, AtFlags::EACCESS)
 }

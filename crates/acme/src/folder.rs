@@ -32,7 +32,7 @@ pub(crate) struct AcmeFolder(PathBuf);
 pub(crate) struct CertificateRecord {
     pub names: Vec<String>,
     pub on_demand: bool,
-    /// The directory URL of the authority that issued it.
+    /// The directory URL of the authority that issued the certificate.
     pub authority: Option<String>,
     pub plan: RenewalPlan,
 }
@@ -132,7 +132,7 @@ impl AcmeFolder {
 
     /// Retires an account that the authority no longer knows, or whose file is damaged: renames the file.
     pub fn forget_account(&self, account: &str) {
-        // Renamed instead of deleted, since the key may still be needed to recover the account.
+        // The file is renamed instead of deleted, since the key may still be needed to recover the account.
         let file = self.account_file(account);
         let _ = fs::rename(&file, file.with_extension("old"));
     }

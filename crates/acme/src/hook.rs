@@ -72,7 +72,7 @@ pub(crate) async fn run(
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        // A separate process group, so that a timeout also kills the command's child processes.
+        // The command gets its own process group, so that a timeout also kills the command's child processes.
         .process_group(0)
         .kill_on_drop(true)
         .spawn()

@@ -131,7 +131,7 @@ impl CertificateManager {
             .on_demand
             .as_ref()
             .map_or(0, |demand| demand.per_minute_max);
-        // After all checks, so that the previous manager continues if the settings are invalid.
+        // The previous manager ends after all checks, so that it continues if the settings are invalid.
         if let Some(previous) = previous {
             // The flag is set first, since the previous task can still call back until the abort takes effect.
             previous.shared.is_over.store(true, Ordering::Relaxed);
@@ -333,7 +333,7 @@ impl ManagerContext {
             Some(pair) => inner.challenges.insert(name.into(), pair),
             None => inner.challenges.remove(name),
         };
-        // Released before the callback, which may take the lock through the view.
+        // The lock is released before the callback, which may take it through the view.
         drop(inner);
         self.changed();
     }

@@ -93,7 +93,8 @@ async fn order_now(
         return Ok(OrderOutcome::Unwanted);
     }
     let folder = &shared.folder;
-    // Tested before the order: a certificate that cannot be stored would count against the authority's limits.
+    // The folder is tested before the order: a certificate that cannot be stored would count against the authority's
+    // limits.
     folder.probe(&order_request.key)?;
     let with_authority = |mut failure: AcmeFailure| {
         if failure.kind != FailureKind::Local {
@@ -107,7 +108,7 @@ async fn order_now(
         .map_err(with_authority)?;
     let issued = check_issued(shared, order_request, &pem).map_err(with_authority)?;
     let fingerprint = issued.pair.fingerprint();
-    // Recorded before the file is written; see `record_order`.
+    // The fingerprint is recorded before the file is written; see `record_order`.
     shared.history.record_order(&order_request.key, fingerprint);
     let stored = folder.store_certificate(&order_request.key, &pem);
     Ok(OrderOutcome::Issued(issued, stored.err()))
@@ -226,7 +227,7 @@ async fn place_order(
     if let Some(profile) = &authority.profile {
         let mut offered: Vec<&str> = account.profiles().map(|profile| profile.name).collect();
         offered.sort_unstable();
-        // Checked here, since authorities report an unknown profile less clearly.
+        // The profile is checked here, since authorities report an unknown profile less clearly.
         if !offered.contains(&profile.as_str()) {
             let offered = offered.join(", ");
             let text = format!("has no profile {profile}; it offers: {offered}");

@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 /// The path prefix of validation requests, which authorities send over plain HTTP.
 pub const PATH_PREFIX: &str = "/.well-known/acme-challenge/";
 
-/// The map. All clones share it.
+/// The map from tokens to key authorizations. All clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct ChallengeTokens(Arc<TokenTable>);
 
@@ -22,7 +22,7 @@ struct TokenTable {
 impl ChallengeTokens {
     /// The response content, of type `application/octet-stream`. `None` for unknown tokens.
     pub fn find(&self, token: &str) -> Option<Arc<str>> {
-        // The usual case: workers take no lock.
+        // The map is usually empty; then workers take no lock.
         if self.0.len.load(Ordering::Acquire) == 0 {
             return None;
         }
@@ -47,7 +47,7 @@ impl ChallengeTokens {
         let answers = self.0.responses.write();
         let mut answers = answers.unwrap_or_else(PoisonError::into_inner);
         change(&mut answers);
-        // Stored while the write lock is held, so that the length always matches the map when the lock is free.
+        // The length is stored while the write lock is held, so that it always matches the map when the lock is free.
         self.0.len.store(answers.len(), Ordering::Release);
     }
 }

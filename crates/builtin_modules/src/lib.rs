@@ -3,7 +3,7 @@
 
 use lowroad_module::builtin::{LinkedModule, linked};
 
-/// All built-in modules. Their names are those of the configuration: `builtin = "NAME"`.
+/// All built-in modules. Their names are those of the configuration: `linked = "NAME"`.
 pub fn modules() -> Vec<LinkedModule> {
     vec![linked::<hello::Hello>("hello")]
 }

@@ -3,8 +3,8 @@
 //! by which an object can be purged.
 //!
 //! Adding an entry has a constant cost, however many responses are stored. Entries are numbered by generations. An
-//! object stores the generation up to which it was checked, and is compared only with younger entries: one mark for
-//! each of its names, and the few rules.
+//! object stores the generation up to which it was checked, and is compared only with younger entries: the marks of the
+//! object's names, and the few rules.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -88,17 +88,17 @@ impl<R: PartialEq> BanList<R> {
         self.generation
     }
 
-    /// Makes later generations greater than this one, which was reached by a previous process.
+    /// Makes all later generations greater than `generation`, which a previous process reached.
     pub fn skip_to(&mut self, generation: u64) {
         self.generation = self.generation.max(generation);
     }
 
-    /// Adds a rule, and removes an equal older one if the new one covers it. If the list is full, the oldest rule is
-    /// dropped, and objects that were not checked since become invalid.
+    /// Adds a rule. An older rule with the same matcher is removed, unless it is hard and the new one is soft. If the
+    /// list is full, the oldest rule is dropped, and objects that were not compared with that rule become invalid.
     pub fn add(&mut self, matcher: R, kind: PurgeMode) {
         self.generation += 1;
         let is_needed = |rule: &BanRule<R>| {
-            // A soft purge does not cover an equal hard one.
+            // A soft purge does not replace a hard one with the same matcher.
             let is_covered = kind == PurgeMode::Hard || rule.kind != PurgeMode::Hard;
             rule.matcher != matcher || !is_covered
         };
@@ -117,7 +117,8 @@ impl<R: PartialEq> BanList<R> {
     }
 
     /// Purges by names, with one generation for all of them. If there are too many marks, the older half is dropped,
-    /// and objects that were not checked since become invalid. A soft purge of a name replaces an earlier one.
+    /// and objects that were not compared with a dropped mark become invalid. A soft purge of a name replaces the
+    /// name's earlier soft purge.
     pub fn mark(&mut self, names: impl IntoIterator<Item = u64>, kind: PurgeMode) {
         self.generation += 1;
         for name in names {
@@ -147,15 +148,16 @@ impl<R: PartialEq> BanList<R> {
         self.dropped += (len_before - self.marks.len()) as u64;
     }
 
-    /// The number of rules and marks that were dropped for space; objects that were not checked since became invalid.
+    /// The number of rules and marks that were dropped for space. Objects that were not compared with them became
+    /// invalid.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
     /// Checks an object with these names that was last checked at generation `since`. The caller must then store
-    /// [`generation`](Self::generation) for the object. A hard purge takes precedence over soft ones; the earliest soft
-    /// one counts.
+    /// [`generation`](Self::generation) for the object. If any matching entry is hard, the verdict is hard; otherwise
+    /// the earliest soft purge decides.
     pub fn check(
         &self,
         since: u64,

@@ -17,8 +17,9 @@ pub struct BypassRules {
 }
 
 impl BypassRules {
-    /// Whether a request bypasses the cache. Requests with credentials always do, and requests with a field outside the
-    /// cache key by which a proxy describes the client's original request (X-Forwarded-Proto).
+    /// Whether a request bypasses the cache. Regardless of the rules, this is true for requests with credentials, and
+    /// for requests with a field that describes the client's original request to a proxy but is not part of the cache
+    /// key (X-Forwarded-Proto).
     pub fn matches<'f>(
         &self,
         target: &[u8],

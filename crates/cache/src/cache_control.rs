@@ -1,8 +1,8 @@
 //! Parses the Cache-Control field of a response. Read RFC 9111 §5.2 and §4.2.1.
 //!
-//! Malformed directives set [`CacheControl::malformed`] and are otherwise ignored. The flags `private` and `no_cache`
-//! also include the qualified forms `private="field"` and `no-cache="field"`, which is permitted and stricter. A caller
-//! that can store a response without some fields uses [`CacheControl::no_cache_unqualified`],
+//! Malformed directives set [`CacheControl::malformed`] and are otherwise ignored. The qualified forms
+//! `private="field"` and `no-cache="field"` also set the flags `private` and `no_cache`: RFC 9111 permits this stricter
+//! reading. A caller that can store a response without some fields uses [`CacheControl::no_cache_unqualified`],
 //! [`CacheControl::private_unqualified`] and [`field_names`].
 
 use lowroad_http::fields::is_token;
@@ -13,7 +13,7 @@ const DELTA_SECS_MAX: u64 = 1 << 31;
 /// The directives in all Cache-Control lines of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheControl {
-    /// The response has Cache-Control, perhaps an empty line.
+    /// The response has a Cache-Control line, perhaps an empty one.
     pub present: bool,
     /// A line could not be parsed completely.
     pub malformed: bool,
@@ -55,7 +55,7 @@ pub enum DeltaSeconds {
     Absent,
     /// Seconds, at most 2^31.
     Secs(u64),
-    /// Not a number, or two different ones.
+    /// The argument is not a number, or the directive occurs with different numbers.
     Invalid,
 }
 
@@ -80,7 +80,7 @@ impl CacheControl {
         self.private |= name_is("private");
         self.private_unqualified |= name_is("private") && argument.is_none_or(has_no_names);
         self.public |= name_is("public");
-        // For a shared cache, both have the same effect.
+        // `must-revalidate` and `proxy-revalidate` have the same effect on a shared cache.
         self.must_revalidate |= name_is("must-revalidate") || name_is("proxy-revalidate");
         self.must_revalidate_directive |= name_is("must-revalidate");
         self.must_understand |= name_is("must-understand");
@@ -181,8 +181,8 @@ impl DeltaSeconds {
         let new = argument.and_then(delta_secs);
         match (self, new) {
             (DeltaSeconds::Absent, Some(secs)) => DeltaSeconds::Secs(secs),
-            // RFC 9111 §4.2.1: conflicting values make the response stale.
             (DeltaSeconds::Secs(previous), Some(secs)) if previous == secs => self,
+            // RFC 9111 §4.2.1: conflicting values make the response stale.
             _ => DeltaSeconds::Invalid,
         }
     }

@@ -9,7 +9,7 @@ use lowroad_http::head_writer::put_number;
 pub struct CacheStatus<'a> {
     /// How the request was handled.
     pub result: CacheResult,
-    /// The status code of the origin's response, if it differs from the one sent to the client.
+    /// The status code of the origin's response, if it differs from the status code sent to the client.
     pub fwd_status: Option<u16>,
     /// The remaining freshness in seconds; negative if the response is stale.
     pub ttl_secs: Option<i64>,
@@ -72,7 +72,7 @@ impl CacheStatus<'_> {
                 out.extend_from_slice(reason.as_bytes());
             }
         }
-        // These parameters describe forwarded requests only.
+        // The parameters `fwd-status`, `stored` and `collapsed` describe forwarded requests only.
         if let (Some(status), true) = (self.fwd_status, self.result != CacheResult::Hit) {
             out.extend_from_slice(b"; fwd-status=");
             put_number(out, u64::from(status));

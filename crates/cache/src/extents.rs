@@ -16,8 +16,8 @@ pub const UNIT: u64 = 8;
 /// The size of a page in bytes, for [`ExtentAlign::Page`].
 pub const PAGE: u64 = 4096;
 
-/// The most free extents of sufficient length that are tried for a page-aligned position. Then one is used that is long
-/// enough for any alignment. This bounds the search.
+/// The maximum number of free extents of sufficient length in which a page-aligned position is tried. If none of them
+/// has one, an extent is used that is long enough for any alignment. This bounds the search.
 const ALIGNED_TRIES_MAX: usize = 8;
 
 /// The alignment of both ends of an extent.
@@ -228,7 +228,7 @@ impl ExtentAllocator {
         self.by_len
             .range((len, 0)..)
             .take(ALIGNED_TRIES_MAX)
-            // Long enough for any alignment.
+            // If none of these fits, an extent is used that is long enough for any alignment.
             .chain(self.by_len.range((padded_len, 0)..).take(1))
             .map(|&(found_len, found_offset)| {
                 (

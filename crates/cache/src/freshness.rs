@@ -100,7 +100,8 @@ impl<'a> SingletonField<'a> {
     }
 }
 
-/// The explicit freshness lifetime of a response; `None` if it has none. An invalid one counts as 0 (§4.2.1, §5.3).
+/// The explicit freshness lifetime of a response; `None` if it has none. An invalid lifetime counts as 0 (§4.2.1,
+/// §5.3).
 pub fn explicit(
     control: &CacheControl,
     times: &TimeFields<'_>,
@@ -127,7 +128,7 @@ fn from_expires(times: &TimeFields<'_>, at_unix_secs: u64) -> u64 {
     expires.saturating_sub(date_or_arrival(times, at_unix_secs))
 }
 
-/// The heuristic lifetime by Last-Modified (§4.2.2); `None` if that is absent or not a date.
+/// The heuristic lifetime by Last-Modified (§4.2.2); `None` if Last-Modified is absent or not a date.
 pub fn heuristic(times: &TimeFields<'_>, at_unix_secs: u64) -> Option<u64> {
     let modified = times.last_modified.date(at_unix_secs)?;
     let unchanged_secs = date_or_arrival(times, at_unix_secs).saturating_sub(modified);
@@ -157,7 +158,7 @@ fn age_field_ms(secs: u64) -> u64 {
     }
 }
 
-/// The value of Date, or without a valid one the time of arrival.
+/// The value of Date; without a valid Date, the time of arrival.
 fn date_or_arrival(times: &TimeFields<'_>, at_unix_secs: u64) -> u64 {
     times.date.date(at_unix_secs).unwrap_or(at_unix_secs)
 }

@@ -9,8 +9,8 @@ const GROUPS_MAX: usize = 32;
 /// The longest name in bytes that is accepted; more than a cache has to support.
 const NAME_LEN_MAX: usize = 256;
 
-/// The group names in the lines of one of the two fields; empty if the field is invalid. Names are case-sensitive, and
-/// valid within one origin.
+/// The group names in the lines of Cache-Groups or Cache-Group-Invalidation; empty if the field is invalid. Names are
+/// case-sensitive, and valid within one origin.
 pub fn names<'v>(lines: impl IntoIterator<Item = &'v [u8]>) -> Vec<Vec<u8>> {
     let members = structured_fields::list(lines).unwrap_or_default();
     let name = |item| match item {

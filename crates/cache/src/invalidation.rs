@@ -66,7 +66,7 @@ impl BaseUri<'_> {
     #[must_use]
     pub fn resolve(&self, reference: &[u8]) -> Option<Vec<u8>> {
         let reference = text_before(reference, b"#");
-        // Not a URI reference: spaces, control characters or bytes beyond ASCII.
+        // A URI reference contains no spaces, control characters or bytes beyond ASCII.
         if !reference.iter().all(|b| (0x21..=0x7e).contains(b)) {
             return None;
         }

@@ -15,11 +15,13 @@ pub struct StoragePlan {
     pub freshness: Freshness,
     /// Each use needs validation.
     pub no_cache: bool,
-    /// No stale reuse, except as permitted by `swr_secs` and `sie_secs`.
+    /// Stale reuse is limited to `swr_secs` and `sie_secs`, whatever the client accepts. Set for `must-revalidate`
+    /// (then both are 0), for `s-maxage`, and for a freshness lifetime of 0.
     pub must_revalidate: bool,
-    /// `stale-while-revalidate`: how long after the end of its freshness the response is reused during validation.
+    /// `stale-while-revalidate`: for this time after the end of freshness, the response is reused while it is validated
+    /// in the background.
     pub swr_secs: u64,
-    /// `stale-if-error`: how long after the end of its freshness the response is reused if the origin fails.
+    /// `stale-if-error`: for this time after the end of freshness, the response is reused if the origin fails.
     pub sie_secs: u64,
     /// The `immutable` directive: the response does not change while it is fresh.
     pub immutable: bool,
@@ -32,10 +34,10 @@ pub struct StoragePlan {
 /// The times that limit the reuse of a stored response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReuseDeadlines {
-    /// When the origin server generated or last validated the response, computed from its age. Negative if that was
+    /// When the origin server generated or last validated the response, computed from its age. Negative if this time is
     /// before the start of the clock.
     pub generated_ms: i64,
-    /// The end of its freshness.
+    /// The end of freshness.
     pub fresh_until_ms: u64,
     /// The end of `stale-while-revalidate`.
     pub swr_until_ms: u64,
@@ -43,9 +45,9 @@ pub struct ReuseDeadlines {
     pub sie_until_ms: u64,
     /// Each use needs validation.
     pub no_cache: bool,
-    /// No stale reuse, except until `swr_until_ms` and `sie_until_ms`.
+    /// Stale reuse ends at `swr_until_ms` and `sie_until_ms`, whatever the client accepts.
     pub must_revalidate: bool,
-    /// On arrival the response could be reused without validation, perhaps stale.
+    /// The response could be reused without validation when it arrived: fresh, or within `stale-while-revalidate`.
     pub was_reusable_on_arrival: bool,
 }
 
@@ -82,7 +84,7 @@ impl StoragePlan {
             let window_ms = secs.saturating_mul(1000);
             now_ms.saturating_add(remaining_ms.saturating_add(window_ms.saturating_sub(stale_ms)))
         };
-        // In the past if the response was stale on arrival.
+        // The end of freshness; it lies before `now_ms` if the response arrived stale.
         let until_ms = now_ms.saturating_add(remaining_ms).saturating_sub(stale_ms);
         let swr_until_ms = deadline_ms(self.swr_secs);
         ReuseDeadlines {
@@ -133,12 +135,12 @@ impl ReuseDeadlines {
         age_ms(self.generated_ms, now_ms)
     }
 
-    /// The deadlines after a soft purge at `now_ms`: freshness ends now at the latest, and `stale-while-revalidate` and
-    /// `stale-if-error` count from its end.
+    /// The deadlines after a soft purge at `now_ms`: freshness ends at `now_ms` at the latest, and the time for
+    /// `stale-while-revalidate` and `stale-if-error` begins at the end of freshness.
     #[must_use]
     #[inline]
     pub fn after_soft_purge(self, now_ms: u64) -> ReuseDeadlines {
-        // 0 if the response is stale already: then the deadlines are unchanged.
+        // If the response is stale already, this is 0, and the deadlines are unchanged.
         let remaining_ms = self.fresh_until_ms.saturating_sub(now_ms);
         ReuseDeadlines {
             fresh_until_ms: self.fresh_until_ms - remaining_ms,
@@ -158,6 +160,7 @@ impl ReuseDeadlines {
         }
     }
 
+    /// The decision, unless the response must be validated at the origin (`None`).
     fn decide_without_origin(
         &self,
         directives: &RequestDirectives,
@@ -166,7 +169,7 @@ impl ReuseDeadlines {
         let age_max_ms = directives
             .max_age_secs
             .map_or(u64::MAX, |secs| secs.saturating_mul(1000));
-        // `max-age=0` always asks for validation, even of a response with age 0.
+        // A response of age 0 does not exceed `max-age=0`, but must be validated, too.
         let exceeds_max_age = match directives.max_age_secs {
             Some(0) => true,
             _ => self.age_ms(now_ms) > age_max_ms,
@@ -176,6 +179,7 @@ impl ReuseDeadlines {
         }
         let remaining_ms = self.fresh_until_ms.saturating_sub(now_ms);
         if remaining_ms > 0 {
+            // A response that is fresh, but for less time than min-fresh requires, is validated.
             let is_fresh = remaining_ms >= directives.min_fresh_secs.saturating_mul(1000);
             return is_fresh.then_some(Reusability::Fresh);
         }

@@ -1,4 +1,4 @@
-//! The nodes of [`crate::CacheStore`]: a slab, and two FIFO queues as doubly linked lists in it. Links are slab
+//! The nodes of [`crate::CacheStore`]: a slab, and two FIFO queues as doubly linked lists in that slab. Links are slab
 //! indices, so that a node can be removed from the middle of its queue in constant time, and no node moves in memory.
 
 use alloc::vec::Vec;
@@ -144,7 +144,7 @@ impl<V> NodeTable<V> {
 
     /// Removes a node.
     pub(crate) fn remove(&mut self, index: u32) -> CacheNode<V> {
-        // First, since unlinking reads the node from its slot.
+        // Unlinked first, since `unlink` reads the node from its slot.
         self.unlink(index);
         self.vacant.push(index);
         self.slots[index as usize]
@@ -152,7 +152,7 @@ impl<V> NodeTable<V> {
             .expect("links and the table name slots in use")
     }
 
-    /// Moves a node to the newest end of a FIFO, its own or the other one.
+    /// Moves a node to the newest end of a FIFO: the one that it is in, or the other one.
     pub(crate) fn renew(&mut self, index: u32, queue: FifoQueue) {
         self.unlink(index);
         self.node_mut(index).queue = queue;

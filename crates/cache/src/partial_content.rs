@@ -30,8 +30,8 @@ pub struct ContentRange<'f> {
 }
 
 impl<'f> ContentRange<'f> {
-    /// The part in a 206 response with these fields, if it may be stored: a single range, within the one of the
-    /// request's Range field `requested`, of a representation of known length, with at most one entity tag.
+    /// The part in a 206 response with these fields, if it may be stored: a single range, within the one range that the
+    /// request's Range field `requested` asks for, of a representation of known length, with at most one entity tag.
     #[must_use]
     pub fn from_fields(
         requested: &[u8],
@@ -104,8 +104,8 @@ impl PartSet {
         }
     }
 
-    /// Adds a part of a representation of `len` bytes. Returns false, and adds nothing, unless the part fits, and its
-    /// validator and the `stored` one are equal and strong (§3.4).
+    /// Adds a part of a representation of `len` bytes. Returns false, and adds nothing, unless the part fits, and
+    /// `part_validator` is strong and equal to the `stored` validator (§3.4).
     pub fn add(&mut self, part: ByteRange, len: u64, stored: &[u8], part_validator: &[u8]) -> bool {
         let is_valid_part = len == self.len && part.start < part.end && part.end <= len;
         // RFC 9111 §3.4: only parts with the same strong validator are combined.
@@ -113,7 +113,7 @@ impl PartSet {
             return false;
         }
         let mut merged = part;
-        // Merge all ranges that overlap or touch the new one.
+        // Merge all ranges that overlap or touch the new part.
         self.ranges.retain(|range| {
             let touches = range.start <= merged.end && merged.start <= range.end;
             if touches {
@@ -146,8 +146,8 @@ impl PartSet {
         requested.start >= requested.end || self.ranges.iter().any(covers)
     }
 
-    /// Whether a request for these ranges of the whole representation can be answered. For an unsatisfiable range the
-    /// length alone suffices.
+    /// Whether a request for these ranges of the whole representation can be answered. An unsatisfiable range needs no
+    /// stored part: the response (416) contains only the length.
     #[must_use]
     pub fn can_answer(&self, requested: &RangesSpecifier) -> bool {
         match requested {

@@ -11,7 +11,7 @@ use core::fmt;
 
 use lowroad_http::host;
 
-/// The port of a request without one.
+/// The port of an authority without one.
 const PORT_DEFAULT: u16 = 80;
 /// The schemes, each with its default port.
 const SCHEMES: [(&str, u16); 2] = [("http://", 80), ("https://", 443)];
@@ -23,7 +23,7 @@ pub enum RequestPattern {
     All,
     /// The requests for one URL (all variants), or for all URLs with a prefix.
     Url {
-        /// Lower case, without port and final dot.
+        /// The host in lower case, without port and final dot.
         host: Vec<u8>,
         /// The port.
         port: u16,
@@ -32,20 +32,20 @@ pub enum RequestPattern {
         /// Whether all targets that begin with `target` match.
         is_prefix: bool,
     },
-    /// The requests for one host on any port: lower case, without final dot.
+    /// The requests for one host on any port. The host is in lower case, without final dot.
     Host(Vec<u8>),
 }
 
 /// Why a text is not a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestPatternError {
-    /// It begins with neither `http://` nor `https://`.
+    /// The text begins with neither `http://` nor `https://`.
     Scheme,
     /// The host is missing or malformed.
     Host,
-    /// A `*` before the path.
+    /// There is a `*` before the path.
     StarInHost,
-    /// A space, a `#`, or a non-ASCII character.
+    /// The target contains a space, a `#`, or a non-ASCII character.
     Target,
 }
 

@@ -444,7 +444,7 @@ fn check_storable(
     if is_excluded_denial || !(is_storable_status(status) || status == 206 && policy.partial) {
         return Err(StorageRefusal::Status(status));
     }
-    // RFC 9111 §4.2.1 advises to treat such a response as stale; here it is not stored at all.
+    // RFC 9111 §4.2.1 advises to treat a response with malformed fields as stale; here it is not stored at all.
     if control.malformed {
         return Err(StorageRefusal::Malformed);
     }
@@ -530,19 +530,19 @@ fn lifetime(
     ttl_or_heuristic.map_or_else(validation_only, Ok)
 }
 
-/// Whether the status denies access to this client, or for now.
+/// Whether the status denies access to this client, or temporarily to all.
 fn is_denial_status(status: u16) -> bool {
     matches!(status, 403 | 429 | 451)
 }
 
-/// Whether a response with this status can answer other requests with the same cache key. The others are interim, or
-/// depend on credentials, ranges or preconditions of one request.
+/// Whether a response with this status can answer other requests with the same cache key. Other statuses are interim,
+/// or depend on credentials, ranges or preconditions of one request.
 fn is_storable_status(status: u16) -> bool {
     (200..600).contains(&status) && !matches!(status, 206 | 401 | 407 | 412 | 416)
 }
 
-/// Whether the status may be stored without an explicit freshness lifetime (RFC 9110 §15.1). 304 is included for
-/// conditional requests of clients: it stands for the 200.
+/// Whether the status may be stored without an explicit freshness lifetime (RFC 9110 §15.1). 304 is included because it
+/// stands for a 200 if the client's request was conditional.
 fn is_heuristically_cacheable(status: u16) -> bool {
     matches!(
         status,

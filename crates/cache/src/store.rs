@@ -13,7 +13,7 @@
 //!
 //! - LRU moves a node in a list at each hit (three nodes written, cold cache lines), and one scan over the site
 //!   empties it.
-//! - CLOCK is as cheap at a hit, but a scan passes through all of it.
+//! - CLOCK is as cheap at a hit, but a scan passes through the whole cache.
 //! - W-TinyLFU resists scans as well, at the cost of a frequency sketch written at each hit and aged by halving, and
 //!   an LRU.
 //! - SIEVE is simpler still, one FIFO and a hand, but during a scan its hand moves slowly over the new keys: its
@@ -102,7 +102,7 @@ impl<V: KeyedValue> CacheStore<V> {
     pub fn find(&mut self, hash: u64, key: &[u8]) -> Option<&V> {
         let node_index = self.index(hash, key)?;
         let node = self.nodes.node_mut(node_index);
-        // A hot node is no longer written, so that its cache line stays shared.
+        // The counter of a hot node is at its maximum and no longer written, so that its cache line stays shared.
         if node.frequency < FREQUENCY_MAX {
             node.frequency += 1;
         }
@@ -134,7 +134,7 @@ impl<V: KeyedValue> CacheStore<V> {
             .index(hash, value.key())
             .map(|node_index| self.take(node_index));
         let rank = replaced.as_ref().map(|node| (node.queue, node.frequency));
-        // Before the size check, so that the old value is removed in any case.
+        // Done before the size check, so that the old value is removed even if the new one is refused.
         dropped.extend(replaced.map(|node| node.value));
 
         let bytes = size.saturating_add(Self::ENTRY_OVERHEAD);

@@ -112,8 +112,8 @@ pub fn conditions<'f>(
     }
 }
 
-/// The index in `stored` of the response that a 304 refers to (§4.3.4); `validated` is the index of the one being
-/// validated. `None` if the 304 refers to a response that is not stored.
+/// The index in `stored` of the response that a 304 refers to (§4.3.4); `validated` is the index of the response that
+/// was to be validated. `None` if the 304 refers to a response that is not stored.
 #[must_use]
 pub fn selected(
     stored: &[StoredValidators<'_>],
@@ -192,9 +192,9 @@ pub enum HeadComparison {
     Nothing,
 }
 
-/// Compares a stored response with a response to HEAD (§4.3.5). The result is `Same` only if the response to HEAD has
-/// the same strong entity tag, or at least one validator and all that are stored. RFC 9111 does not require this, but
-/// otherwise the fields of one version could be combined with the content of another.
+/// Compares a stored response with a response to HEAD (§4.3.5). The result is `Same` only if both have the same strong
+/// entity tag, or if they have equal validators, at least one. RFC 9111 does not require this, but otherwise the fields
+/// of one version could be combined with the content of another.
 #[must_use]
 pub fn compare_head(stored: &[RawFieldLine<'_>], head: &[RawFieldLine<'_>]) -> HeadComparison {
     let value = |lines: &[RawFieldLine<'_>], name: &[u8]| {

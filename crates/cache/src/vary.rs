@@ -37,9 +37,9 @@ impl SelectingFields {
     pub const NONE: SelectingFields = SelectingFields { vary_names: None };
 
     /// The selecting fields of a response with these Vary lines to a request with these fields. `None` if the response
-    /// cannot answer any other request: Vary has `*`, too many names, an invalid name, or names a field in which
+    /// cannot answer any other request: Vary has `*`, too many names, an invalid name, or the name of a field in which
     /// proxies report the client (X-Forwarded-For), since the origin received this server's value and not the client's.
-    /// Fields of proxies that are part of the cache key, or are never sent to origins, are ignored.
+    /// Names of proxy fields that are part of the cache key, or are never sent to origins, are ignored.
     pub fn from_vary<'v, 'f, F>(
         vary: impl IntoIterator<Item = &'v [u8]>,
         request: F,
@@ -66,7 +66,7 @@ impl SelectingFields {
             if forwarding::is_client_report(name) {
                 return None;
             }
-            // Part of the cache key, or never sent to an origin.
+            // These fields are part of the cache key, or never sent to an origin.
             if forwarding::is_report(name) {
                 continue;
             }
@@ -75,7 +75,7 @@ impl SelectingFields {
                 return None;
             }
         }
-        // A canonical order, since Vary may list the same names in another order.
+        // The names get a canonical order, since Vary may list them in another order.
         names.sort_unstable();
         names.dedup();
         let fields = names.into_iter().map(|name| {
@@ -124,7 +124,7 @@ impl SelectingFields {
         }
     }
 
-    /// Whether both have the same field names.
+    /// Whether `other` has the same field names.
     #[must_use]
     pub fn has_same_names(&self, other: &SelectingFields) -> bool {
         let count = |selecting: &SelectingFields| selecting.fields().len();
@@ -153,8 +153,9 @@ impl SelectingFields {
     }
 }
 
-/// Whether a field is a list of preferences (Accept-Encoding), in which case and spaces are insignificant (RFC 9110
-/// §12.5). So is the order of members with equal weight, but many origins take the first language or media type.
+/// Whether a field is a list of preferences (Accept-Encoding), in which upper case and spaces are insignificant (RFC
+/// 9110 §12.5). The order of members with equal weight is insignificant, too, but many origins take the first language
+/// or media type.
 fn is_preference(name: &[u8]) -> bool {
     [
         &b"accept"[..],

@@ -90,7 +90,7 @@ impl ApplicationSupervisor {
         application: ApplicationSpec,
         notice: ChildNotice,
     ) -> io::Result<ApplicationSupervisor> {
-        // A pipe, since the thread polls for the stop and for the child at the same time.
+        // The stop is signalled by a pipe, since the thread polls for the stop and for the child at the same time.
         let (stop_reader, stop) = io::pipe()?;
         let start_decision = StartDecision::default();
         let supervisor = SupervisorLoop {
@@ -233,14 +233,14 @@ impl SupervisorLoop {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // So that signals to the group reach the application's children, too.
+            // The application leads a process group, so that signals to the group reach its children, too.
             .process_group(0);
         if let Some(folder) = &application.folder {
             command.current_dir(folder);
         }
         let limits = ProcessLimits {
             descriptors: descriptors::program_limits(),
-            // So that the application ends even if the server is killed.
+            // The application ends even if the server is killed.
             ends_with_parent: true,
             ..ProcessLimits::default()
         };

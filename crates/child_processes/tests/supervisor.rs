@@ -1,5 +1,5 @@
-//! Tests that the end of an application leaves no processes or threads. A separate test process, since it counts
-//! threads.
+//! Tests that the end of an application leaves no processes or threads. This is a separate test process, since the test
+//! counts the threads of its process.
 
 use std::fs;
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! Reads `[acme]`, and checks that its challenge can prove the names of the sites with `automatic = true`. No network
-//! access.
+//! Reads `[acme]`, and checks that its challenge can prove the names of the sites with `automatic = true`. The network
+//! is not accessed.
 
 use std::path::PathBuf;
 
@@ -26,7 +26,8 @@ pub(crate) fn acme(section: ConfigSection<'_>) -> AcmeConfig {
     for table in section.sections("authority") {
         authorities.extend(authority(table, &authorities));
     }
-    // Let's Encrypt is the default only if no [[acme.authority]] is present: an invalid one must not be replaced by it.
+    // Let's Encrypt is the default only if no [[acme.authority]] is present: an invalid authority must not be replaced
+    // by the default.
     if section.is_absent_or_empty("authority") {
         authorities.push(AcmeAuthority::new(LETS_ENCRYPT));
     }
@@ -48,8 +49,7 @@ fn contact(section: &ConfigSection<'_>) -> Vec<String> {
     let items = section.item("contact").map(ConfigValue::one_or_many);
     let url = |item: &ConfigValue<'_>| {
         let text = item.text()?;
-        // Only the colon after the scheme is required: the authority decides which contacts it supports (RFC 8555
-        // §7.3).
+        // Only a colon after the scheme is checked: the authority decides which contacts it supports (RFC 8555 §7.3).
         if !text.contains(':') {
             item.refuse("a URL", "like \"mailto:admin@example.com\"");
             return None;
@@ -150,7 +150,8 @@ fn url(item: &ConfigValue<'_>, tls: bool) -> Option<String> {
     None
 }
 
-/// Checks that an authority is configured for sites with `automatic`, and that its challenge can prove their names.
+/// Checks that an authority is configured for sites with `automatic`, and that the challenge of `[acme]` can prove
+/// their names.
 pub(crate) fn check(
     source: &ConfigSource<'_>,
     sites: &[(SiteConfig, SiteMarks)],

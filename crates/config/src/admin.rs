@@ -6,7 +6,7 @@ use crate::{AdminConfig, value};
 pub(crate) fn admin(section: ConfigSection<'_>) -> AdminConfig {
     let file = |key| section.item(key).and_then(|item| item.path());
     let listen = section.item("listen");
-    // True even if the value of `listen` is invalid: that mistake is reported separately.
+    // `is_listen_set` is true even if the value of `listen` is invalid: that mistake is reported separately.
     let is_listen_set = listen.is_some();
     let admin = AdminConfig {
         listen: listen.and_then(|item| item.read(value::address)),

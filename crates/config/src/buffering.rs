@@ -6,7 +6,7 @@
 use crate::BufferConfig;
 use crate::reader::ConfigSection;
 
-/// A smaller buffer would write to the file for nearly every packet.
+/// The minimum length of a buffer: a smaller one would write to the file for nearly every packet.
 const BUFFER_LEN_MIN: u64 = 4 << 10;
 const BUFFER_LEN_MAX: u64 = 16 << 20;
 const FILE_LEN_MIN: u64 = 64 << 10;

@@ -5,7 +5,7 @@ use crate::CookieStorage;
 use crate::named::DAY_MS;
 use crate::reader::ConfigSection;
 
-/// An upper bound beyond any sensible value.
+/// The maximum lifetime, which is beyond any sensible value.
 const LIFETIME_MS_MAX: u64 = 10 * 365 * DAY_MS;
 
 /// Reads the cache settings of a route.

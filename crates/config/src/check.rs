@@ -60,7 +60,7 @@ pub(crate) fn proxies(
 ) {
     for (index, (site, marks)) in sites.iter().enumerate() {
         let position = marks.proxy_protocol.as_ref();
-        // The position of the key; if only the other site has it, the position of this site's first address.
+        // The problem is reported at the key; if only the other site has the key, at this site's first address.
         let position = position.or(marks.listen.first()).or(marks.tls.first());
         let Some(position) = position else { continue };
         let before = sites.iter().take(index).enumerate();
@@ -107,7 +107,7 @@ pub(crate) fn paths(
             SiteRoot::PerHost { prefix, .. } => prefix,
             SiteRoot::None => continue,
         };
-        // If the folder does not exist, its error pages are not reported as well.
+        // If the folder does not exist, its error pages are not reported in addition.
         if let Err(reason) = folder_problem(folder) {
             source.report(
                 position,
@@ -168,7 +168,7 @@ fn program_folders(source: &ConfigSource<'_>, site: &SiteConfig, marks: &SiteMar
 
 fn alias_folders(source: &ConfigSource<'_>, site: &SiteConfig, marks: &SiteMarks) {
     for (alias, position) in site.aliases.iter().zip(&marks.aliases) {
-        // Like the root, it must exist when the server starts.
+        // Like the root, the folder of an alias must exist when the server starts.
         if let Err(reason) = folder_problem(&alias.folder) {
             let message = format!("{} {reason}", alias.folder.display());
             source.report(position, message, "a folder");

@@ -83,7 +83,7 @@ fn host(text: &str) -> Result<SiteName, InvalidValue> {
         allowed: "example.com, *.example.com (one or more labels in front), or an address (192.0.2.1, [2001:db8::1])",
     };
     match SiteName::parse(text) {
-        // `_` would stand for all hosts; a class without the key already matches these.
+        // `_` would stand for all hosts; a class without the key already matches all hosts.
         Ok(SiteName::Default) | Err(_) => Err(REFUSED),
         Ok(name) => Ok(name),
     }

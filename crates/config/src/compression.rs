@@ -24,7 +24,7 @@ fn encodings(section: &ConfigSection<'_>) -> Option<Vec<OfferedCoding>> {
     codings(&section.item("encodings")?)
 }
 
-/// The codings of dynamic responses: a list, `true` for the fast ones, `false` for none.
+/// The codings of dynamic responses: a list, `true` for the fast codings, `false` for none.
 pub(crate) fn on_the_fly(item: &ConfigValue<'_>) -> Option<Vec<OfferedCoding>> {
     match item.value_bool() {
         Some(true) => Some(CompressConfig::ON_THE_FLY.to_vec()),

@@ -5,7 +5,7 @@ use crate::reader::{ConfigSection, ConfigValue};
 use crate::rules::{is_field_value, is_literal_name, is_token};
 use crate::value::InvalidValue;
 
-/// The methods that the server knows. They are case-sensitive (RFC 9110 §9.1), so another case is a mistake.
+/// The methods that the server knows. They are case-sensitive (RFC 9110 §9.1), so a name in another case is a mistake.
 const KNOWN: [&str; 10] = [
     "GET", "HEAD", "OPTIONS", "POST", "PUT", "DELETE", "PATCH", "PURGE", "CONNECT", "TRACE",
 ];

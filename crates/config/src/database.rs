@@ -28,7 +28,7 @@ pub(crate) fn database(section: ConfigSection<'_>) -> Option<(DatabaseConfig, Ke
     Some((database, name_item?.position))
 }
 
-/// Schemes of database servers; MySQL and PostgreSQL have two each.
+/// The URL schemes of database servers; MySQL and PostgreSQL have two each.
 const SERVERS: [&str; 4] = ["mysql", "mariadb", "postgres", "postgresql"];
 
 /// Returns the URL without substituting its variables; a relative SQLite file is resolved against the configuration's
@@ -52,7 +52,7 @@ fn url(item: &ConfigValue<'_>) -> Option<String> {
         );
         return None;
     }
-    // The whole URL comes from the environment: its scheme is known only when the server connects.
+    // If the whole URL comes from the environment, its scheme is known only when the server connects.
     if text.starts_with("${") {
         return Some(text.to_string());
     }

@@ -7,7 +7,7 @@ use crate::value::InvalidValue;
 /// A host, or all hosts below a domain, at one port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllowedDestination {
-    /// Never `SiteName::Default`.
+    /// The host, or the domain above the hosts; never `SiteName::Default`.
     pub host: SiteName,
     /// The port.
     pub port: u16,
@@ -25,7 +25,7 @@ impl AllowedDestination {
     /// Any other text, every host (`_`) and port 0.
     pub fn parse(text: &str) -> Result<AllowedDestination, InvalidValue> {
         let (host, port) = text.rsplit_once(':').ok_or(REFUSED)?;
-        // Parsing a number would also accept a sign.
+        // `parse` would also accept a sign.
         let digits = port.bytes().all(|byte| byte.is_ascii_digit());
         let port = port.parse().ok().filter(|port| digits && *port != 0);
         match SiteName::parse(host).map_err(|_| REFUSED)? {

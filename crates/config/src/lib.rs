@@ -132,7 +132,7 @@ fn read(
             error.message().to_string(),
         )]
     })?;
-    // Collects problems, so that one run reports all of them.
+    // The source collects problems, so that one run reports all of them.
     let source = ConfigSource::new(text, file);
     let top = ConfigSection::top(&source, table.get_ref());
     let config = config(&source, top, missing_features, extra_checks);
@@ -211,13 +211,13 @@ fn config(
         origins.into_iter().unzip();
     let origin_names = origins.iter().map(|it| &*it.name).zip(&origin_marks);
     named::check_unique(source, "origin", origin_names);
-    // First, replaces origin names by their definitions: `feature::check` below looks for https among the servers.
+    // Origin names are first replaced by their definitions: `feature::check` below looks for https among the servers.
     origin::resolve(source, &mut sites, &origins);
     check::names_and_listeners(source, &sites);
     check::proxies(source, &sites, &server);
     tls::check(source, &sites, &server);
     acme::check(source, &sites, acme.as_ref());
-    // The checks of paths on disk; empty unless called by `load`.
+    // `extra_checks` checks the paths on disk; it does nothing unless `load` passed it.
     extra_checks(source, &sites, &modules);
     feature::check(source, &sites, &modules, &databases, missing_features);
     let module_names = modules.iter().map(|(it, marks)| (&*it.name, &marks.name));

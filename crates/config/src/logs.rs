@@ -10,7 +10,7 @@ use crate::{
 
 const MINUTE_MS: u64 = 60_000;
 const FILE_LEN_MIN: u64 = 64 << 10;
-/// The least number of files that must fit into the total.
+/// The minimum number of files that must fit into the total length.
 const TOTAL_FACTOR_MIN: u64 = 4;
 const TIB: u64 = 1 << 40;
 
@@ -66,7 +66,7 @@ fn binary(section: &ConfigSection<'_>) -> BinaryLogConfig {
         default.total_len_max,
         TOTAL_FACTOR_MIN * FILE_LEN_MIN..=TIB,
     );
-    // A file exceeds its length by a block: with less room, a rotation would delete the file before it.
+    // A file exceeds its length by a block: with less room, a rotation would delete the preceding file.
     if total_len_max / TOTAL_FACTOR_MIN < file_len_max {
         section.report(
             "total_len_max is less than four times rotate_len",
@@ -105,7 +105,7 @@ fn check_binary(section: &ConfigSection<'_>, path: Option<&LogTarget>, format: A
 fn access(section: &ConfigSection<'_>) -> Option<LogTarget> {
     let item = section.item("access")?;
     item.text()
-        // A word, since TOML has no null.
+        // The word `off` stands for no log, since TOML has no null.
         .filter(|text| *text != "off")
         .and_then(|text| target(&item, text))
 }
@@ -115,7 +115,8 @@ fn error(section: &ConfigSection<'_>) -> Option<LogTarget> {
     item.text().and_then(|text| target(&item, text))
 }
 
-/// A log's target. Names of non-file targets of other servers are refused; they would silently become files.
+/// A log's target. Texts that other servers interpret as targets other than files are refused; here they would silently
+/// become files.
 fn target(item: &ConfigValue<'_>, text: &str) -> Option<LogTarget> {
     match text {
         "stdout" => Some(LogTarget::Stdout),

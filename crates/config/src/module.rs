@@ -18,7 +18,7 @@ const MEMORY_LEN_MAX: u64 = 4 << 30;
 /// The positions of a module's values in the text, for later checks.
 pub(crate) struct ModuleMarks {
     pub(crate) name: KeyPosition,
-    /// The position of the key of its file; None for linked modules.
+    /// The position of the key that names the module's file; None for linked modules.
     pub(crate) file: Option<KeyPosition>,
 }
 

@@ -28,7 +28,7 @@ impl SiteName {
         // The final dot (the DNS root) is optional.
         let host = lower.strip_suffix('.').unwrap_or(&lower);
         match host.strip_prefix("*.") {
-            // The name of the default site, as in nginx.
+            // `_` is the name of the default site, as in nginx.
             _ if text == "_" => Ok(SiteName::Default),
             Some(suffix) if is_host(suffix) => Ok(SiteName::Wildcard(suffix.to_string())),
             None if is_host(host) || is_ipv6_text(&lower) => Ok(SiteName::Exact(host.to_string())),

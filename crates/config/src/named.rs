@@ -64,7 +64,7 @@ pub(crate) fn environment(section: ConfigSection<'_>) -> Vec<(String, String)> {
     entries.collect()
 }
 
-/// Reports duplicate names. Empty names are skipped: they stand for invalid ones, which were reported.
+/// Reports duplicate names. Empty names are skipped: they stand for invalid names, which were reported.
 pub(crate) fn check_unique<'n>(
     source: &ConfigSource<'_>,
     array: &str,
@@ -156,7 +156,7 @@ fn plain_value(item: &ConfigValue<'_>) -> Option<String> {
 /// Reads an absolute path in normal form, relative to the root: decoded, without empty and dot segments.
 pub(crate) fn absolute_path(item: &ConfigValue<'_>) -> Option<String> {
     let text = item.text()?;
-    // Such paths are compared with normalized request paths, so any other form would never match.
+    // The path is compared with normalized request paths, so any other form would never match.
     let clean = |segment: &str| !matches!(segment, "" | "." | "..");
     if !text
         .strip_prefix('/')

@@ -23,7 +23,7 @@ const REFUSED: InvalidValue = InvalidValue {
     allowed: "http://HOST, http://HOST:PORT, https://…, unix:/PATH; without a path, because requests keep their paths",
 };
 
-/// Reads the origin of a route: a URL, or the name of an `[[origin]]`. A named one has no servers until [`resolve`].
+/// Reads the origin of a route: a URL, or the name of an `[[origin]]`. A named origin has no servers until [`resolve`].
 pub(crate) fn read_route_origin(
     section: &ConfigSection<'_>,
     item: &ConfigValue<'_>,
@@ -101,7 +101,7 @@ pub(crate) fn origin(section: ConfigSection<'_>) -> Option<(OriginConfig, KeyPos
     let is_encrypted = servers.iter().any(|server| server.url.is_encrypted());
     let tls = match is_encrypted {
         true => section.section("tls").map(tls),
-        // Without a server of scheme https, `[origin.tls]` would have no effect, but suggest encryption.
+        // Without an https server, `[origin.tls]` would suggest encryption but have no effect.
         false => {
             section.only_with("tls", "a server whose URL is https:");
             None
@@ -113,7 +113,7 @@ pub(crate) fn origin(section: ConfigSection<'_>) -> Option<(OriginConfig, KeyPos
         servers,
         balance: balance(&section),
         check: section.section("check").map(check),
-        // Without the key, the route's timeout applies.
+        // Without the key (`None`), the route's timeout applies.
         timeout_ms: section
             .item("timeout")
             .map(|_| section.duration_ms("timeout", 30_000, 1..=DAY_MS)),
@@ -238,7 +238,7 @@ fn host(item: &ConfigValue<'_>) -> Option<OriginHost> {
     item.read(|text| match text {
         "client" => Ok(OriginHost::Client),
         "origin" => Ok(OriginHost::Origin),
-        // Parsed as the authority of a URL, which has the same syntax.
+        // The host is parsed as the authority of a URL, which has the same syntax.
         name => match url(&format!("http://{name}")) {
             // `url` accepts a trailing slash, which a host cannot have.
             Ok(_) if !name.ends_with('/') => Ok(OriginHost::Name(name.into())),

@@ -5,9 +5,10 @@ use std::collections::HashMap;
 
 /// The longest password file, in bytes.
 pub const PASSWORD_FILE_LEN_MAX: u64 = 1 << 20;
-/// Accepted costs of bcrypt: the time doubles with each step; a verification at cost 16 takes seconds.
+/// The accepted costs of bcrypt: the time doubles with each step; a verification at cost 16 takes seconds.
 const BCRYPT_COSTS: std::ops::RangeInclusive<u32> = 4..=16;
-/// The maximum memory (KiB) and passes of an accepted argon2 hash: verifications must not exhaust the server.
+/// The maximum memory (in KiB) and number of passes of an accepted argon2 hash: verifications must not exhaust the
+/// server.
 const ARGON2_MEMORY_KIB_MAX: u32 = 1 << 18;
 const ARGON2_PASSES_MAX: u32 = 16;
 
@@ -29,7 +30,7 @@ pub fn users(text: &str) -> Result<PasswordUsers, String> {
         let (name, hash) = line
             .split_once(':')
             .ok_or_else(|| line_error("not NAME:HASH"))?;
-        // Refuses weak schemes, and costs with which one verification would occupy a thread for long.
+        // Refused are weak schemes, and costs with which one verification would occupy a thread for long.
         if !is_hash(hash) {
             return Err(line_error(
                 "not a hash of bcrypt (htpasswd -B, cost 4 to 16) or argon2 (up to 256 MiB and 16 passes)",
@@ -50,7 +51,7 @@ pub fn users(text: &str) -> Result<PasswordUsers, String> {
 fn is_hash(hash: &str) -> bool {
     let parts: Vec<&str> = hash.split('$').collect();
     match &parts[..] {
-        // 22 characters of salt, 31 of digest.
+        // The last part consists of 22 characters of salt and 31 of digest.
         ["", "2a" | "2b" | "2y", cost, digest] => {
             let cost: Option<u32> = cost.parse().ok();
             digest.len() == 53 && cost.is_some_and(|cost| BCRYPT_COSTS.contains(&cost))

@@ -43,7 +43,7 @@ pub struct PathExpression {
     compiled: Regex,
 }
 
-/// The ranges of a path captured as `$1` to `$9`; unused ones are empty.
+/// The ranges of a path captured as `$1` to `$9`; the ranges of unused captures are empty.
 type CaptureRanges = [Range<usize>; CAPTURES_MAX];
 
 impl PathSelector {
@@ -97,7 +97,7 @@ impl PathExpression {
         if text.len() > REGEX_LEN_MAX {
             return Err(format!("longer than {REGEX_LEN_MAX} bytes"));
         }
-        // `.` also matches line breaks: otherwise a path with an encoded one would bypass a rule.
+        // `.` also matches line breaks: otherwise a path with an encoded line break would bypass a rule.
         let compiled = RegexBuilder::new(text)
             // Paths are bytes and may be invalid UTF-8.
             .unicode(false)
@@ -175,7 +175,7 @@ fn is_url_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~/%!$&'()*+,;=:@".contains(&byte)
 }
 
-/// Whether a byte means the same in a path and in a query; parameter separators and `+` (a space) do not.
+/// Whether a byte has the same meaning in a path and in a query; parameter separators and `+` (a space) do not.
 fn is_query_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~/%".contains(&byte)
 }
@@ -188,7 +188,7 @@ fn target(
 ) -> Vec<u8> {
     let mut out = Vec::with_capacity(template.len() + 64);
     write_target(template, captured, is_unescaped, query, &mut out);
-    // Appends the request's query, unless `template` has its own (or an empty one, by a final `?`).
+    // The request's query is appended, unless `template` has a query (an empty one if it ends in `?`).
     if let Some(query) = query.filter(|_| !template.contains('?')) {
         out.push(b'?');
         write_query(query, &mut out);

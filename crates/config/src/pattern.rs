@@ -19,13 +19,13 @@ const WILDCARDS_MAX: usize = 16;
 
 /// A glob over a decoded path.
 ///
-/// `*` matches any bytes except `/`, `**` any bytes; both also match the empty text. Other characters match themselves.
-/// A pattern with a leading `/` is matched against the whole path, any other against the last segment (the file name):
-/// `*.css` matches every style sheet, `/img/**` all paths below `/img/`.
+/// `*` matches any bytes except `/`; `**` matches any bytes; both also match the empty text. Other characters match
+/// themselves. A pattern with a leading `/` is matched against the whole path, any other pattern against the last
+/// segment (the file name): `*.css` matches every style sheet, `/img/**` all paths below `/img/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathPattern {
     text: String,
-    /// Never empty. No two wildcards are adjacent, and no two literals.
+    /// The literals and wildcards; never empty. No two wildcards are adjacent, and no two literals.
     parts: Vec<PatternPart>,
 }
 
@@ -45,9 +45,9 @@ pub(crate) enum PatternPart {
 pub enum PathPatternError {
     /// The text is empty.
     Empty,
-    /// It contains a `/`, but not at the start.
+    /// The text contains a `/`, but not at the start.
     NotAbsolute,
-    /// More than 1024 bytes, or more than 16 wildcards.
+    /// The text has more than 1024 bytes, or more than 16 wildcards.
     TooLong,
 }
 
@@ -64,7 +64,7 @@ impl PathPattern {
         if !text.starts_with('/') && text.contains('/') {
             return Err(PathPatternError::NotAbsolute);
         }
-        // Counted after `split`, which merges stars: `***` is one wildcard.
+        // Wildcards are counted after `split`, which merges stars: `***` is one wildcard.
         let parts = split(text.as_bytes());
         let wildcards = parts.iter().filter(|part| part.is_wildcard()).count();
         // The time of a match grows with the number of parts.
@@ -247,7 +247,7 @@ pub(crate) fn match_ends(parts: &[PatternPart], text: &[u8]) -> Vec<bool> {
 fn advance(part: &PatternPart, path: &[u8], ends: &mut [bool]) {
     match part {
         PatternPart::Literal(text) => {
-            // Backwards, so that each start is read before it is overwritten.
+            // The loop runs backwards, so that each start is read before it is overwritten.
             for end in (0..ends.len()).rev() {
                 let start = end.checked_sub(text.len());
                 let fits = |start: usize| ends[start] && path[start..end] == **text;

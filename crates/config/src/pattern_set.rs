@@ -6,7 +6,8 @@
 //! for all path forms of its scope. A pattern whose literal is absent costs nothing. In the worst case, a path that
 //! contains the literals of all patterns, each pattern costs one pass over the path per part.
 //!
-//! Patterns without a literal (`/**`, `*`), and regular expressions without a known one, are candidates for each path.
+//! Patterns without a literal (`/**`, `*`), and regular expressions without a known literal, are candidates for each
+//! path.
 
 mod automaton;
 mod literals;
@@ -40,7 +41,8 @@ pub struct PatternSet {
 #[derive(Default)]
 pub struct PatternSetBuilder {
     patterns: Vec<ScopedPattern>,
-    /// For each pattern its required literals: of a glob all occur in a matching path, of an expression at least one.
+    /// For each pattern, its required literals: a path that matches a glob contains all of them; a path that matches an
+    /// expression contains at least one.
     required: Vec<LiteralRequirement>,
 }
 
@@ -52,7 +54,7 @@ enum LiteralRequirement {
 /// Finds the candidates for a path: the patterns with a literal that occurs in it.
 struct LiteralPrefilter {
     automaton: LiteralAutomaton,
-    /// By the number of the literal in the automaton.
+    /// The literals, indexed by their number in the automaton.
     literals: Vec<FilterLiteral>,
 }
 
@@ -122,7 +124,7 @@ impl PatternSetBuilder {
         let mut unfiltered = Vec::new();
         for (number, required) in self.required.iter().enumerate() {
             let number = u32::try_from(number).unwrap_or(u32::MAX);
-            // One literal of a glob is enough. A pattern without any is a candidate for every path.
+            // One literal of a glob is enough. A pattern without literals is a candidate for every path.
             let literals = required.choose(&uses);
             // Patterns like `/**` have no literal besides the slash.
             if literals.is_empty() {
@@ -155,8 +157,8 @@ impl LiteralRequirement {
         all_texts.chain(any_literals.iter().map(Vec::as_slice))
     }
 
-    /// The literals to search for: of a glob the rarest one, and of equally rare ones the longest; of an expression all
-    /// alternatives.
+    /// The literals to search for. For a glob: the rarest literal, and if several are equally rare, the longest of
+    /// them. For an expression: the literals of all alternatives.
     fn choose(&self, uses: &BTreeMap<&[u8], usize>) -> Vec<RequiredLiteral> {
         match self {
             // The rarest literal gives the fewest candidates; of equally rare ones, the longest is the most selective.
@@ -209,8 +211,8 @@ impl PatternSet {
         };
         let mut scan = FilterScan::new(prefilter);
         let end = scan.walk(ROOT, path, 0);
-        // Wide scopes also match a folder's index files and a folder's path with a final slash, so the scan goes on
-        // with these.
+        // Wide scopes also match a folder's index files and a folder's path with a final slash, so the scan continues
+        // with these endings.
         if self.has_wide_scopes && path.ends_with(b"/") {
             for index in &self.indexes {
                 scan.walk(end, index, path.len());
@@ -227,7 +229,8 @@ impl LiteralPrefilter {
         let mut texts: Vec<Vec<u8>> = Vec::new();
         let mut literals: Vec<FilterLiteral> = Vec::new();
         for (number, (literal, patterns)) in chosen.into_iter().enumerate() {
-            // Sorted by text: equal literals with different positions are adjacent and share one automaton state.
+            // The map is sorted by text: equal literals with different positions are adjacent and share one automaton
+            // state.
             if texts.last() != Some(&literal.text) {
                 literals.push(FilterLiteral {
                     len: literal.text.len(),
@@ -302,7 +305,7 @@ impl<'s> FilterScan<'s> {
     }
 
     fn is_new(&mut self, number: usize) -> bool {
-        // Allocated when the first literal is found: most paths contain none.
+        // The bits are allocated when the first literal is found: most paths contain none.
         if self.seen.is_empty() {
             self.seen = vec![0; self.prefilter.anchors_count().div_ceil(64)];
         }
@@ -314,7 +317,7 @@ impl<'s> FilterScan<'s> {
 
     fn finish(mut self, unfiltered: &[u32]) -> Vec<u32> {
         self.found.extend_from_slice(unfiltered);
-        // Ascending: callers apply rules in the order of the configuration.
+        // The numbers are returned in ascending order: callers apply rules in the order of the configuration.
         self.found.sort_unstable();
         // Several literals of one expression may have been found.
         self.found.dedup();

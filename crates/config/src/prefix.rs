@@ -11,7 +11,7 @@ use crate::value::InvalidValue;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressPrefix {
     address: IpAddr,
-    /// At most the number of bits in the address.
+    /// The length of the prefix, at most the number of bits in the address.
     bits: u32,
 }
 
@@ -80,7 +80,8 @@ impl AddressPrefix {
         let address = address.to_canonical();
         let differ = match (self.address, address) {
             (IpAddr::V4(network), IpAddr::V4(candidate)) => {
-                // Shifted to the top bits, so that `leading_zeros` counts the equal bits for both families.
+                // The difference is shifted to the top bits, so that `leading_zeros` counts the equal bits for both
+                // families.
                 u128::from(network.to_bits() ^ candidate.to_bits()) << 96
             }
             (IpAddr::V6(network), IpAddr::V6(candidate)) => network.to_bits() ^ candidate.to_bits(),
@@ -93,7 +94,7 @@ impl AddressPrefix {
 /// The union of many prefixes; a look-up takes logarithmic time.
 #[derive(Clone, Debug, Default)]
 pub struct PrefixSet {
-    /// In ascending order; none overlap.
+    /// The ranges in ascending order; none of them overlap.
     ranges: Vec<RangeInclusive<IpAddr>>,
 }
 
@@ -103,7 +104,7 @@ impl PrefixSet {
     pub fn new(prefixes: &[AddressPrefix]) -> PrefixSet {
         let mut sorted: Vec<RangeInclusive<IpAddr>> =
             prefixes.iter().map(AddressPrefix::range).collect();
-        // Sorted and merged, so that a look-up is one binary search.
+        // Ranges are sorted and merged, so that a look-up is one binary search.
         sorted.sort_unstable_by_key(|range| *range.start());
         let mut ranges: Vec<RangeInclusive<IpAddr>> = Vec::new();
         for range in sorted {
@@ -128,7 +129,7 @@ impl PrefixSet {
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
-        // Ranges do not overlap, so only the last one that starts at or before the address can contain it.
+        // Ranges do not overlap, so only the last range that starts at or before the address can contain it.
         let index = self
             .ranges
             .partition_point(|range| *range.start() <= address);
@@ -142,7 +143,7 @@ impl PrefixSet {
 /// Values by prefix; a look-up takes time proportional to the number of distinct prefix lengths.
 #[derive(Clone, Debug)]
 pub struct PrefixMap<T> {
-    /// By network address and length.
+    /// The values, by network address and length of the prefix.
     values: HashMap<(IpAddr, u32), Vec<T>>,
     /// The lengths in use: of IPv4, and of IPv6.
     lens: [Vec<u32>; 2],
@@ -172,7 +173,7 @@ impl<T> PrefixMap<T> {
     /// The values of all prefixes that contain an address, as [`AddressPrefix::contains`] does.
     pub fn get(&self, address: IpAddr) -> impl Iterator<Item = &T> {
         let address = address.to_canonical();
-        // One hash look-up for each length in use.
+        // Each length in use takes one hash look-up.
         let lens = &self.lens[usize::from(address.is_ipv6())];
         let matching = lens.iter().filter_map(move |&bits| {
             let first = *AddressPrefix { address, bits }.range().start();

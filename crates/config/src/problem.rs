@@ -1,6 +1,6 @@
 //! A mistake in a configuration: its position, a description and the allowed values.
 //!
-//! Independent of the schema. The text is for operators, so it contains a correct form.
+//! This module is independent of the schema. The text is for operators, so it contains a correct form.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ pub struct ConfigProblem {
     /// The full path of the key, with indexes from 0: `site[1].cache_control[0].value`. Empty for problems of the whole
     /// file.
     pub key: String,
-    /// The description.
+    /// The description of the mistake.
     pub message: String,
     /// The allowed values; may be empty.
     pub allowed: String,

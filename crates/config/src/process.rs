@@ -33,7 +33,7 @@ pub(crate) fn server(
         user: account(&section, "user"),
         group: account(&section, "group"),
         cache_len_max,
-        // On a small machine the server may reduce the default cache size, but not a configured one.
+        // On a small machine the server may reduce the default cache size, but not a configured size.
         is_cache_chosen: !section.is_absent_or_empty("cache"),
         cache_object_len_max: cache_object(&section, cache_len_max),
         cache_variants_max: count(
@@ -88,7 +88,7 @@ pub(crate) fn limits(section: ConfigSection<'_>) -> LimitsConfig {
     let default = LimitsConfig::default();
     let timeout = |key, default| section.duration_ms(key, default, 1..=DAY_MS);
     let connections = 1..=DESCRIPTORS_MAX;
-    // Read first: `target_len_max` depends on it.
+    // `head_len_max` is read first: `target_len_max` depends on it.
     let head_len_max = size(
         &section,
         "head_len_max",
@@ -153,7 +153,7 @@ pub(crate) fn limits(section: ConfigSection<'_>) -> LimitsConfig {
     limits
 }
 
-/// 0 is off; a cache of only a few objects would cost more than it saves.
+/// Reads the length of the cache. 0 turns the cache off; a cache of only a few objects would cost more than it saves.
 fn cache(section: &ConfigSection<'_>, default: u64) -> u64 {
     section.size_or_zero("cache", default, CACHE_LEN_MIN..=TIB)
 }
@@ -170,10 +170,7 @@ fn cache_object(section: &ConfigSection<'_>, cache_len_max: u64) -> u64 {
     if cache_len_max > 0 && len > cache_len_max / 4 {
         let allowed = format!("at most {}", size_text(cache_len_max / 4));
         item.report(
-            format!(
-                "{} turns the cache more than a quarter of the cache",
-                item.to_display()
-            ),
+            format!("{} is more than a quarter of the cache", item.to_display()),
             allowed,
         );
         return default;
@@ -197,7 +194,7 @@ fn fd_limit(section: &ConfigSection<'_>) -> u64 {
     limit
 }
 
-/// A size in a size; `range` must fit `usize`.
+/// Reads a size; `range` must fit `usize`.
 fn size(
     section: &ConfigSection<'_>,
     key: &'static str,

@@ -1,8 +1,8 @@
 //! Reads TOML tables key by key, and collects a problem for each mistake.
 //!
 //! The reader is independent of the schema. A `ConfigSection` records each key that the schema code looks up. The
-//! recorded keys are the allowed ones; all other keys of the table are reported as unknown. So code and list of allowed
-//! keys cannot diverge. *Table*, *array* and *key* are the terms of TOML 1.0.
+//! recorded keys are the allowed ones; all other keys of the table are reported as unknown. So the code and the list of
+//! allowed keys cannot diverge. *Table*, *array* and *key* are the terms of TOML 1.0.
 
 mod item;
 mod text;
@@ -72,7 +72,7 @@ impl<'d> ConfigSource<'d> {
     /// Returns all problems in the order of the text.
     pub(crate) fn into_problems(self) -> Vec<ConfigProblem> {
         let mut problems = self.problems.into_inner();
-        // By position, not in the order of the checks.
+        // Problems are sorted by position: the order of the checks would be of no use to the operator.
         problems.sort_by_key(|problem| (problem.line, problem.column));
         problems
     }
@@ -95,7 +95,7 @@ impl<'d> ConfigSection<'d> {
 
     /// Looks up a key, and records it as known.
     pub(crate) fn item(&self, key: &'static str) -> Option<ConfigValue<'d>> {
-        // Recorded even if absent: the recorded keys are also the list of allowed keys.
+        // The key is recorded even if absent: the recorded keys are also the list of allowed keys.
         self.known_keys.borrow_mut().push(key);
         let value = self.table.get(key)?;
         Some(self.at_key(key, value.span().start, value.get_ref()))
@@ -119,7 +119,7 @@ impl<'d> ConfigSection<'d> {
                 name,
                 KeyPosition {
                     key: item.position.key.clone(),
-                    // Problems of a free-form key are reported at the key, those of its value at the value.
+                    // Problems of a free-form key are reported at the key, problems of its value at the value.
                     offset: key.span().start,
                 },
                 item,
@@ -173,21 +173,21 @@ impl<'d> ConfigSection<'d> {
         }
     }
 
-    /// Whether a key is absent or an empty array. Does not record it as known.
+    /// Whether a key is absent or an empty array. The key is not recorded as known.
     pub(crate) fn is_absent_or_empty(&self, key: &str) -> bool {
         let value = self.table.get(key).map(toml::Spanned::get_ref);
         // TOML has no null: an empty array counts as an absent array of tables.
         value.is_none_or(|value| value.as_array().is_some_and(|array| array.is_empty()))
     }
 
-    /// Reports unknown keys: those never looked up. Called after the last look-up.
+    /// Reports unknown keys: the keys that were never looked up. Called after the last look-up.
     pub(crate) fn finish(self) {
         let known_keys = self.known_keys.take();
         for (key, key_position, _) in self.entries() {
             if known_keys.contains(&key) {
                 continue;
             }
-            // Suggests only keys of this table.
+            // Only keys of this table are suggested.
             let message = match nearest(key, &known_keys) {
                 Some(nearest_key) => format!("unknown key; did you mean {nearest_key}?"),
                 None => "unknown key".to_string(),

@@ -60,7 +60,7 @@ const MEMORY_LEN_MAX: u64 = 1 << 40;
 pub(crate) fn route(section: ConfigSection<'_>) -> Option<(RouteConfig, KeyPosition)> {
     let pattern_item = section.required("pattern");
     let pattern = pattern_item.as_ref().and_then(ConfigValue::pattern);
-    // Read first: the other keys depend on the handler.
+    // The handler key is read first: the other keys depend on the handler.
     let target = target(&section);
     let to = target
         .as_ref()
@@ -76,7 +76,7 @@ pub(crate) fn route(section: ConfigSection<'_>) -> Option<(RouteConfig, KeyPosit
         1..=65_536,
     );
     let conditions = conditions(&section);
-    // Looked up only if the handler has the key; otherwise `report_keys_of_other_targets` reports it.
+    // The key is looked up only if the handler has it; otherwise `report_keys_of_other_targets` reports it.
     let read_count = |key, default, count_max| match target.as_ref() {
         Some((kind, _)) if is_valid_with(key, kind) => count(&section, key, default, 1..=count_max),
         _ => default,
@@ -99,7 +99,7 @@ pub(crate) fn route(section: ConfigSection<'_>) -> Option<(RouteConfig, KeyPosit
             RouteConfig::HEAD_FIELDS_MAX,
         ),
     };
-    // Looked up for origins only; for other handlers `finish` reports the key as unknown.
+    // The two keys are looked up for origins only; for other handlers `finish` reports them as unknown.
     let own_redirects = kind != Some("origin") || section.flag("own_redirects", true);
     let internal_redirects = kind == Some("origin") && section.flag("internal_redirects", false);
     // Pages always need the complete request and produce a complete response.
@@ -114,7 +114,7 @@ pub(crate) fn route(section: ConfigSection<'_>) -> Option<(RouteConfig, KeyPosit
     ];
     let keep = section.choice("keep", &choices, ResponseStorage::default());
     let compress = section.item("compress").as_ref().and_then(on_the_fly);
-    // After all keys of this handler were looked up.
+    // This call follows after all keys of the handler were looked up.
     report_keys_of_other_targets(&section, kind);
     let caching = match kind {
         Some("origin") => section.section("cache").map(caching::caching),
@@ -158,7 +158,7 @@ fn is_valid_with(key: &str, target: &str) -> bool {
 fn report_keys_of_other_targets(section: &ConfigSection<'_>, target: Option<&str>) {
     for (key, targets) in KEYS_OF_TARGETS {
         match target {
-            // Looked up so that `finish` does not report it as unknown.
+            // The key is looked up so that `finish` does not report it as unknown.
             None => drop(section.item(key)),
             Some(target) if targets.contains(&target) => {}
             Some(_) => section.only_with(key, &targets.join(" or ")),
@@ -196,7 +196,7 @@ pub(crate) fn check_names(
 fn target<'d>(section: &ConfigSection<'d>) -> Option<(&'static str, ConfigValue<'d>)> {
     let present = TARGETS.map(|key| section.item(key).map(|item| (key, item)));
     let mut present = present.into_iter().flatten();
-    // Two of them are enough for the message.
+    // Two handler keys are enough for the message.
     let (first, second) = (present.next(), present.next());
     let message = match (&first, &second) {
         (Some(_), None) => return first,
@@ -233,7 +233,7 @@ fn cgi(section: &ConfigSection<'_>, item: &ConfigValue<'_>) -> Option<CgiConfig>
     let memory = MEMORY_LEN_MIN..=MEMORY_LEN_MAX;
     let cgi = CgiConfig {
         env: environment(section),
-        // 0 means no limit; below the minimum no program could start.
+        // 0 means no limit; with less than the minimum, no program could start.
         memory_len_max: section.size_or_zero("memory", default.memory_len_max, memory),
         // RLIMIT_CPU is in whole seconds.
         cpu_s_max: cpu_ms_max.div_ceil(1000),
@@ -340,7 +340,7 @@ fn named_upstream(text: &str) -> Option<UpstreamAddress> {
     let Ok(SiteName::Exact(host)) = SiteName::parse(host) else {
         return None;
     };
-    // A host without letters is an IP address, and those were tried before.
+    // A host without letters is an IP address; addresses were tried before.
     let is_name = host.bytes().any(|byte| byte.is_ascii_alphabetic());
     let port = value::count(port)
         .ok()

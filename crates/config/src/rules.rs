@@ -55,7 +55,7 @@ pub(crate) fn redirect(section: ConfigSection<'_>) -> Option<RedirectConfig> {
     let status = section
         .item("status")
         .map_or(Some(301), |item| redirect_status(&item));
-    // Called before the checks of captures and loops, which need a complete rule.
+    // `finish` precedes the checks of captures and loops, which need a complete rule.
     section.finish();
     let redirect = RedirectConfig {
         from: from?,
@@ -134,7 +134,7 @@ pub(crate) fn header(section: ConfigSection<'_>) -> Option<HeaderRule> {
     let keys = [named(&set), named(&append), named(&default), removed];
     let mut names: Vec<String> = keys.into_iter().flatten().collect();
     names.sort_unstable();
-    // Sorted, so that duplicates are adjacent.
+    // The names are sorted, so that duplicates are adjacent.
     if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
         let message = format!("the rule names {} twice", twice[0]);
         section.report(

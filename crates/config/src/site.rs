@@ -20,7 +20,7 @@ pub(crate) fn site(section: ConfigSection<'_>) -> (SiteConfig, SiteMarks) {
     let (names, name_marks) = names(&section);
     let (tls, tls_marks) = section.section("tls").map(tls::tls).unzip();
     let (listen, listen_marks) = listen(&section, &default, tls.is_some());
-    // Evaluated below: whether the root may be missing depends on the routes and redirects.
+    // The root is evaluated below: whether it may be missing depends on the routes and redirects.
     let root_item = section.item("root");
     let (error_pages, page_marks) = error_pages(&section);
     let (routes, route_marks): (Vec<RouteConfig>, Vec<KeyPosition>) = section
@@ -99,7 +99,7 @@ pub(crate) fn site(section: ConfigSection<'_>) -> (SiteConfig, SiteMarks) {
         trusted_proxies: site_rule::trusted_proxies(&section),
         tls,
         purge_from: prefixes(&section, "purge_from").0,
-        // Not a key of the file, see the schema.
+        // `pass_through` is not a key of the file, see the schema.
         pass_through: None,
     };
     section.finish();
@@ -202,7 +202,7 @@ fn prefixes(
 fn root(item: &ConfigValue<'_>) -> Option<SiteRoot> {
     const HOST: &str = "{host}";
     let text = item.text()?;
-    // One folder for all hosts, the usual case.
+    // In the usual case, all hosts share one folder.
     if !text.contains(HOST) {
         return Some(SiteRoot::Folder(item.resolve(text)));
     }

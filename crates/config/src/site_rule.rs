@@ -54,7 +54,7 @@ pub(crate) fn check_files(source: &ConfigSource<'_>, site: &SiteConfig, marks: &
         };
         let read = std::fs::read_to_string(&auth.file);
         let is_denied = |error: &io::Error| error.kind() == ErrorKind::PermissionDenied;
-        // The check may run as another user than the server.
+        // The check may run as a different user than the server.
         if read.as_ref().is_err_and(is_denied) {
             continue;
         }
@@ -84,7 +84,7 @@ fn action(section: &ConfigSection<'_>) -> Option<RuleAction> {
             None
         }
     };
-    // Keys that belong to one action.
+    // These keys belong to one action each.
     for (key, owner) in [("burst", "rate"), ("realm", "auth")] {
         match kind {
             // Without an action, its keys are accepted; the missing action was reported.
@@ -130,9 +130,9 @@ fn auth(section: &ConfigSection<'_>, item: &ConfigValue<'_>) -> Option<AuthConfi
 
 fn deny(item: &ConfigValue<'_>) -> Option<u16> {
     let status = item.read(crate::value::count)?;
+    // 404 hides that the path exists.
     let valid_status = [403, 404]
         .into_iter()
-        // 404 hides that the path exists.
         .find(|allowed_status| u64::from(*allowed_status) == status);
     if valid_status.is_none() {
         item.refuse("a status of a refusal", "403 or 404");

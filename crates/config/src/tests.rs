@@ -1,4 +1,4 @@
-//! Whole configurations: the result of valid ones, and the exact problem line for each kind of mistake.
+//! Whole configurations: the result of valid configurations, and the exact problem line for each kind of mistake.
 
 use super::*;
 use std::net::SocketAddr;

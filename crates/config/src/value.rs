@@ -19,7 +19,7 @@ pub struct InvalidValue {
 }
 
 impl fmt::Display for InvalidValue {
-    /// Only the allowed values: a file and a command line phrase the rest differently.
+    /// Writes only the allowed values: a file and a command line phrase the rest differently.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.allowed)
     }
@@ -40,7 +40,7 @@ pub fn size(text: &str) -> Result<u64, InvalidValue> {
         Some(b'G') => (&text[..text.len() - 1], 30),
         _ => (text, 0),
     };
-    // Checked: a value that overflows is a typing error.
+    // The multiplication is checked: a value that overflows is a typing error.
     decimal(digits)
         .and_then(|count| count.checked_mul(1 << shift))
         .ok_or(refused)
@@ -91,7 +91,7 @@ pub fn duration_ms(text: &str) -> Result<u64, InvalidValue> {
 /// addresses of the machine including IPv4. With port 0 the system chooses a port.
 ///
 /// # Errors
-/// Refuses any other text, including host names: resolving them could block and yield changing results.
+/// Refuses any other text, including host names: resolving a name could block and yield changing results.
 pub fn address(text: &str) -> Result<SocketAddr, InvalidValue> {
     let refused = InvalidValue {
         expected: "ADDR:PORT",
@@ -100,8 +100,8 @@ pub fn address(text: &str) -> Result<SocketAddr, InvalidValue> {
     let address = if let Some(port) = text.strip_prefix("*:") {
         // The IPv6 wildcard also accepts IPv4 (ipv6(7)).
         port_number(port).map(|port| SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)))
-    // A bare port listens on the loopback address only, which is the safe default.
     } else if let Some(port) = port_number(text) {
+        // A bare port listens on the loopback address only, which is the safe default.
         Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
     } else {
         text.parse().ok()

@@ -54,7 +54,7 @@ impl<F: SegmentFiles> DiskContext<F> {
         // The new journal is begun first, for the changes during the checkpoint. Replaying changes that the checkpoint
         // already contains has no effect.
         let identity = self.next_journal()?;
-        // Written under a temporary name, since only a complete checkpoint may get the final one.
+        // Written under a temporary name, since only a complete checkpoint may get the final name.
         self.write_checkpoint(identity)?;
         self.files
             .rename(NEW_NAME, &checkpoint_name(identity.generation))?;
@@ -99,7 +99,7 @@ impl<F: SegmentFiles> DiskContext<F> {
         // Without this record, recovery ignores the checkpoint.
         let end = JournalEntry::End(records).encode(identity, written);
         self.files.write_all(&file, &end, written)?;
-        // Must be durable before the rename makes the checkpoint valid.
+        // The checkpoint must be durable before the rename makes it valid.
         self.files.sync(&file)
     }
 

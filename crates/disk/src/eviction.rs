@@ -1,10 +1,10 @@
 //! Eviction: the oldest segment is dropped, except for its used objects.
 //!
-//! FIFO order needs no additional writes and frees whole files. Second chance: used objects of the oldest segment are
-//! rewritten to another one if they are at most half of a segment, so that each eviction frees at least as much. If
-//! more of it was used, the whole segment becomes the youngest instead; this costs no writes, but also retains its
-//! unused objects and the space of removed ones. The hits of its objects are then halved, so that it is retained only
-//! while it is used.
+//! FIFO order needs no additional writes and frees whole files. Second chance: if the used objects of the oldest
+//! segment are at most half of a segment, they are rewritten to another segment, so that each eviction frees at least
+//! half a segment. If they are more than half, the whole segment becomes the youngest instead; this costs no writes,
+//! but also retains the segment's unused objects and the space of removed ones. The hits of all its objects are then
+//! halved, so that the segment is retained only while it is used.
 
 use std::cmp::Reverse;
 use std::io;
@@ -79,7 +79,7 @@ impl<F: SegmentFiles> DiskContext<F> {
         }
     }
 
-    /// Makes a segment the youngest if too much of it is used to be rewritten. Returns whether it was.
+    /// Makes a segment the youngest if too much of it is used to be rewritten. Returns whether it did so.
     fn give_second_chance(&self, id: u32) -> bool {
         let mut state = lock(&self.state);
         let Some(segment) = state.segment(id) else {
@@ -143,7 +143,8 @@ impl<F: SegmentFiles> DiskContext<F> {
         let mut bytes = Vec::new();
         let head = self.read_head(entry, file, &mut bytes)?;
         let (head_len, body_len) = (u64::from(entry.head_len()), entry.body_len);
-        // Not by `DiskContext::reserve`, which may evict, and takes the maintenance lock that the caller has locked.
+        // Reserved without `DiskContext::reserve`, which may evict, and takes the maintenance lock that the caller has
+        // locked.
         let reserved = lock(&self.state).reserve(head_len, body_len, self.options().segment_bytes);
         let location = match reserved {
             Some(location) => location,
@@ -181,7 +182,7 @@ impl<F: SegmentFiles> DiskContext<F> {
         // Encoded again, since the checksum depends on the location.
         head.encode(self.origin(location.segment, location.offset), &mut bytes);
         self.write(location, &bytes, location.offset)?;
-        // Only replaces the entry that was copied, and not a newer object.
+        // Replaces only the entry that was copied, and not a newer object.
         self.commit_entry(new, Some(entry))
     }
 }

@@ -72,7 +72,8 @@ impl<F: SegmentFiles> IndexJournal<F> {
     }
 
     fn write_pending(&mut self, files: &F) -> io::Result<()> {
-        // Before newer entries, since a removal must not undo a later commit with the same hash.
+        // Pending removals are written before newer entries, since a removal must not undo a later commit with the same
+        // hash.
         while let Some(&hash) = self.pending.first() {
             self.write(files, JournalEntry::Remove(hash))?;
             self.pending.remove(0);
@@ -136,7 +137,7 @@ pub fn replay<F: SegmentFiles>(
                     is_complete,
                 }));
             }
-            // A torn record, or bytes of an earlier record at this position.
+            // `None` for a torn record, or for the bytes of an earlier record at this position.
             let Some(record_entry) = record_entry else {
                 return Ok(Some(JournalReplay {
                     identity,

@@ -17,14 +17,15 @@
 //!
 //! # Format on disk
 //! Segments are append-only files of records (`record`), each a head and a contiguous body. The oldest segment is
-//! evicted first; its used objects are rewritten to another segment before. The journal (`journal`, `log`) records
+//! evicted first, after its used objects were rewritten to another segment. The journal (`journal`, `log`) records
 //! commits and removals in 40 bytes each; a checkpoint contains the whole index, and a new journal is begun with it. An
 //! object exists if the journal has an entry for it, and that entry is written after the object's record. So after
 //! `kill -9`, exactly the committed objects exist.
 //!
 //! After a power failure, the journal may refer to records that did not reach the disk. So the checksum of a head is
-//! verified at each read, and that of a body once after each start, before its first use; `DiskStore::verify` verifies
-//! the others in the background. A removal may be undone by a power failure until `DiskStore::sync`.
+//! verified at each read, and the checksum of a body once after each start, before the body's first use;
+//! `DiskStore::verify` verifies the other bodies in the background. A removal may be undone by a power failure until
+//! `DiskStore::sync`.
 //!
 //! # Blocking
 //! `DiskStore::may_contain`, `DiskStore::begin` and `DiskStore::counters` use memory only. Unless documented otherwise,

@@ -40,13 +40,13 @@ pub enum JournalEntry {
 pub struct JournalIdentity {
     /// The random number of the store, with which keys are hashed.
     pub store: u64,
-    /// The number of checkpoints before.
+    /// The number of earlier checkpoints.
     pub generation: u64,
 }
 
 impl JournalIdentity {
     fn seed(self, position: u64) -> u64 {
-        // Includes the position, so that a record of another log or position is never accepted.
+        // The seed includes the position, so that a record of another log or position is never accepted.
         self.store ^ self.generation.rotate_left(40) ^ position.rotate_left(9)
     }
 }

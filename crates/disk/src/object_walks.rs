@@ -41,7 +41,7 @@ impl<F: SegmentFiles> DiskStore<F> {
             let mut bytes = Vec::new();
             let head = store.0.read_head(entry, file, &mut bytes);
             if head.is_some_and(|head| should_remove(head.key, head.meta)) {
-                // A failure is counted there, and the removal is retried with the next journal entry.
+                // `remove` counts a failure; the removal is then retried with the next journal entry.
                 let _ = store.0.remove(entry, false);
                 count(&store.0.tallies.removed);
             }

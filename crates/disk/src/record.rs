@@ -40,7 +40,7 @@ pub struct RecordSeed {
 
 impl RecordSeed {
     fn seed(self) -> u64 {
-        // Includes the location, so that old bytes of another record are never accepted.
+        // The seed includes the location, so that old bytes of another record are never accepted.
         self.store ^ u64::from(self.segment).rotate_left(32) ^ self.offset.rotate_left(7)
     }
 }
@@ -122,7 +122,7 @@ impl<'a> RecordHead<'a> {
             return Err(RecordDamage::Version);
         }
         let (key_len, meta_len) = (u32_at(bytes, 8) as usize, u32_at(bytes, 12) as usize);
-        // Checked before the checksum: damaged lengths must not lead beyond the buffer.
+        // The lengths are checked before the checksum, since damaged lengths must not lead beyond the buffer.
         if key_len.checked_add(meta_len) != Some(bytes.len() - FIXED_LEN) {
             return Err(RecordDamage::Lengths);
         }

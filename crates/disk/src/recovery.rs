@@ -113,7 +113,7 @@ impl<'a, F: SegmentFiles> StoreRecovery<'a, F> {
         Ok(())
     }
 
-    /// Reads the newest complete checkpoint, or if there is none the first record of the first journal.
+    /// Reads the newest complete checkpoint; if there is none, the first record of the first journal.
     fn read_base(&mut self, listing: &FolderListing) -> io::Result<Option<JournalIdentity>> {
         for &generation in listing.checkpoints.iter().rev() {
             let file = self.files.open(&checkpoint_name(generation))?;
@@ -153,7 +153,7 @@ impl<'a, F: SegmentFiles> StoreRecovery<'a, F> {
         let Some((file, replayed)) = last else {
             return Ok(None);
         };
-        // Truncated, since records after a torn one must not become valid when that is overwritten.
+        // Truncated, since records after a torn one must not become valid when the torn one is overwritten.
         self.files.truncate(&file, replayed.end)?;
         Ok(Some(IndexJournal::resume(
             file,
@@ -165,16 +165,16 @@ impl<'a, F: SegmentFiles> StoreRecovery<'a, F> {
     fn replay(&mut self, file: &F::File) -> io::Result<Option<JournalReplay>> {
         let (files, state, lens) = (self.files, &mut self.state, &self.lens);
         // Reserved beforehand, since a table that grows by doubling moves all entries each time. A checkpoint has about
-        // as many entries as objects; those of a journal after a checkpoint mostly replace others.
+        // as many entries as objects; the entries of a journal after a checkpoint mostly replace others.
         let steps = usize::try_from(files.len(file)? / RECORD_LEN as u64).unwrap_or(0);
         let additional = steps.saturating_sub(state.index.objects());
         state.index.reserve(additional);
         replay(files, file, |record| match record {
             JournalEntry::Put(entry) => {
                 state.mark_id_used(entry.segment);
-                // If the newer object's segment is gone, an older object with this hash must not reappear.
                 match is_within_file(&entry, lens) {
                     true => state.insert(entry),
+                    // If the newer object's segment is gone, an older object with this hash must not reappear.
                     false => state.remove(entry.hash),
                 };
             }

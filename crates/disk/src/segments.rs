@@ -271,7 +271,8 @@ impl<T> DiskState<T> {
         }
     }
 
-    /// After recovery: sets the end of each segment after its last object, and activates the youngest one with room.
+    /// After recovery: sets the end of each segment after its last object, and activates the youngest shared segment if
+    /// it has room.
     pub fn finish_recovery(&mut self, segment_len: u64) {
         self.used = 0;
         for segment in self.segments.values_mut() {

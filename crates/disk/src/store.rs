@@ -174,8 +174,8 @@ impl<F: SegmentFiles> DiskStore<F> {
         self.0.options()
     }
 
-    /// Changes the options. Does not block: if the capacity is exceeded then, `DiskStore::shrink` or the next write
-    /// evicts segments.
+    /// Changes the options. Does not block: if the store exceeds the new capacity, `DiskStore::shrink` or the next
+    /// write evicts segments.
     pub fn resize(&self, options: DiskOptions) {
         let sizes = &self.0.sizes;
         sizes.capacity_bytes.store(options.capacity_bytes, Relaxed);
@@ -183,8 +183,9 @@ impl<F: SegmentFiles> DiskStore<F> {
         lock(&self.0.state).close_full(options.segment_bytes);
     }
 
-    /// Evicts the oldest segment if the store exceeds its capacity. Used objects are rewritten before; of the last
-    /// segment, as many objects as fit are. Returns whether the capacity may still be exceeded. Blocks on the disk.
+    /// Evicts the oldest segment if the store exceeds its capacity. The segment's used objects are rewritten before; if
+    /// it is the last segment, as many of its objects as fit. Returns whether the capacity may still be exceeded.
+    /// Blocks on the disk.
     ///
     /// # Errors
     /// An object can't be rewritten.
@@ -225,7 +226,7 @@ impl<F: SegmentFiles> DiskContext<F> {
 
     fn find(&self, key: &[u8], now_ms: u64) -> Option<DiskObject<F::File>> {
         let hash = self.hash(key);
-        // The file is cloned under the lock, so that reads succeed even if its segment is dropped in the meantime.
+        // The file is cloned under the lock, so that reads succeed even if the segment is dropped in the meantime.
         let (slot, entry, file) = {
             let mut state = lock(&self.state);
             let (slot, entry) = state.index.find(hash)?;
@@ -235,7 +236,7 @@ impl<F: SegmentFiles> DiskContext<F> {
         };
         let mut bytes = Vec::new();
         let head = self.read_head(&entry, &file, &mut bytes)?;
-        // Another key with the same hash.
+        // The object may belong to another key with the same hash.
         if head.key != key {
             return None;
         }
@@ -348,7 +349,7 @@ impl<F: SegmentFiles> DiskContext<F> {
     }
 
     /// Makes a written object visible. If `expected` is given, the object must replace this entry; returns false if
-    /// that is no longer in the index.
+    /// `expected` is no longer in the index.
     pub fn commit_entry(
         &self,
         entry: IndexEntry,

@@ -74,8 +74,8 @@ pub struct ObjectWriter<F: SegmentFiles = DiskFolder> {
 }
 
 impl<F: SegmentFiles> DiskStore<F> {
-    /// Begins to write an object with a body of `len` bytes, if known, which expires at `expires_ms` (since 1970). It
-    /// becomes visible at the commit, and then replaces the object of the same key. Does not block.
+    /// Begins to write an object with a body of `len` bytes, if known, which expires at `expires_ms` (since 1970). The
+    /// object becomes visible at the commit, and then replaces the object of the same key. Does not block.
     ///
     /// # Errors
     /// The object is too long.
@@ -133,8 +133,8 @@ impl<F: SegmentFiles> ObjectWriter<F> {
         self.flush().map_err(|error| self.fail(error.into()))
     }
 
-    /// The written part of the body, if there is one. It is readable there as long as the writer exists, or longer
-    /// after [`ObjectWriter::retain_location`].
+    /// The written part of the body, if there is one. It is readable as long as the writer exists, and longer after
+    /// [`ObjectWriter::retain_location`].
     pub fn written(&self) -> Option<StoredBody<F::File>> {
         let location = self.location.as_ref()?;
         Some(StoredBody {
@@ -224,7 +224,7 @@ impl<F: SegmentFiles> ObjectWriter<F> {
         let mut entry =
             IndexEntry::new(hash, head_len, self.received_len).ok_or(WriteError::TooLong)?;
         entry.expires_s = u32::try_from(self.expires_ms.div_ceil(1000)).unwrap_or(u32::MAX);
-        // The whole body is in the buffer, so head and body need only one write.
+        // If the whole body is in the buffer, head and body need only one write.
         if self.location.is_none() {
             let location = self.store.reserve(head_len.into(), self.received_len)?;
             set_entry_location(&mut entry, self.location.insert(location))?;

@@ -1,7 +1,7 @@
 //! Accepts connections, refuses those beyond a limit, and closes connections and listeners during a drain.
 //!
 //! The number of connections accepted per wake-up is a setting (Brecht, Pariag, Gammo: "accept()able strategies",
-//! USENIX 2004): a low one favours requests in progress, a high one new connections.
+//! USENIX 2004): a low number favours requests in progress, a high number new connections.
 
 use std::net::IpAddr;
 
@@ -60,9 +60,9 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         let tls_session = self.context.service.tls_session(listener);
         let has_tls = tls_session.is_some();
         let timeout_ms = match expects_proxy_header || has_tls {
+            // A TLS or PROXY client has to send its first bytes within the timeout of a head.
             true => self.context.settings.header_timeout_ms,
-            // A TLS or PROXY client has to send its first bytes within the timeout of a head; a plain connection may
-            // stay idle.
+            // A plain connection may stay idle.
             false => self.context.idle_timeout_ms(),
         };
         let mut transport = ClientTransport::new(accepted, tls_session);
@@ -220,7 +220,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         }
         match self.context.driver.open_listener(id, listener) {
             Ok(()) => self.listeners.push(id),
-            // Without events, the clients in its backlog would never be accepted.
+            // Without events, the clients in the listener's backlog would never be accepted.
             Err(_) => self.context.driver.close_listener(id),
         }
     }
@@ -252,8 +252,8 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         }
     }
 
-    /// Starts the drain: no new connections after those with a handshake in progress; idle ones stay for a
-    /// moment, in which a request in flight can still arrive.
+    /// Starts the drain: connections whose handshake is in progress are still accepted, but no later ones; idle
+    /// connections stay for a moment, in which a request in flight can still arrive.
     pub(crate) fn drain(&mut self, timeout_ms: u64) {
         let now_ms = self.context.driver.now_ms();
         self.context.drain_until_ms = Some(now_ms + timeout_ms);

@@ -100,7 +100,7 @@ struct BlockGuard {
 impl BlockGuard {
     #[inline]
     fn offset(&self) -> usize {
-        // The arena's length is a usize, so every offset in it is one.
+        // The arena's length is a usize, so every offset in the arena fits one.
         self.extent
             .as_ref()
             .map_or(0, |extent| extent.offset() as usize)
@@ -169,7 +169,7 @@ impl Deref for BlockDraft {
 
 impl DerefMut for BlockDraft {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `BlockGuard::bytes`; `&mut self` and the absence of clones make it exclusive.
+        // SAFETY: as in `BlockGuard::bytes`; `&mut self` and the absence of clones make the access exclusive.
         unsafe {
             self.guard
                 .arena
@@ -194,7 +194,7 @@ impl ArenaBlock {
     }
 }
 
-/// An immutable block with one owner. Each stored response has one, so it is small.
+/// An immutable block with one owner. Each stored response has such a block, so the type is small.
 pub struct OwnedBlock {
     arena: Arc<ResponseArena>,
     /// Always `Some` until dropped.
@@ -208,7 +208,7 @@ impl Deref for OwnedBlock {
         let Some(extent) = &self.extent else {
             return &[];
         };
-        // The arena's length is a usize, so every offset and length in it is one.
+        // The arena's length is a usize, so every offset and length in the arena fits one.
         let (offset, len) = (extent.offset() as usize, extent.requested_len() as usize);
         // SAFETY: as in `BlockGuard::bytes`; the extent came from a `BlockDraft`, which is gone.
         unsafe { self.arena.mapping.bytes(offset, len) }

@@ -6,8 +6,8 @@
 //!                         └─ its body: StreamState::incoming ─► the handler, or dropped
 //! ```
 //! State of the connection (socket, protocol, input, unsent output) is in [`WorkerConnection`]; state of one request
-//! and its response in [`StreamState`](crate::stream_table::StreamState), which exists only while it is pending. The
-//! types here only store data; the code that moves it is in `exchange` and `transmit`.
+//! and its response in [`StreamState`](crate::stream_table::StreamState), which exists only while the exchange is
+//! pending. The types here only store data; the code that moves it is in `exchange` and `transmit`.
 
 use lowroad_http::protocol::StreamId;
 
@@ -57,7 +57,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.is_closed
     }
 
-    /// The stream of the last exchange that has begun; with HTTP/1 it is the only one.
+    /// The stream of the last exchange that has begun; with HTTP/1 it is the only stream.
     pub fn stream(&self) -> StreamId {
         StreamId(self.requests)
     }

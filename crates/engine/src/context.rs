@@ -38,7 +38,7 @@ pub(crate) struct WorkerContext<D: IoDriver, V: HttpService> {
     pub records: Vec<PendingRecord<V::Record>>,
     /// Connections that used up the reads of this turn of the event loop before their socket was empty.
     pub unfinished: Vec<ConnectionToken>,
-    /// Seconds since 1970; `date` is the same as the value of a Date field.
+    /// Seconds since 1970; `date` is the same time in the format of a Date field.
     pub unix_s: u64,
     pub date: [u8; 29],
     /// When the drain ends, if it has started.
@@ -127,7 +127,7 @@ impl<D: IoDriver, V: HttpService> WorkerContext<D, V> {
             let unix_ms = self.driver.unix_ms();
             self.unix_s = unix_ms / 1000;
             self.date = lowroad_http::date::format(self.unix_s);
-            // Valid until the next full second.
+            // The date is valid until the next full second.
             self.date_until_ms = now_ms + 1000 - unix_ms % 1000;
         }
     }
@@ -190,7 +190,7 @@ impl<D: IoDriver, V: HttpService> WorkerContext<D, V> {
         }
     }
 
-    /// Copies the counters of HTTP/2 to those that other threads read.
+    /// Copies the counters of HTTP/2 to the counters that other threads read.
     pub fn publish_h2_counters(&self) {
         let (from, to) = (&self.h2.counters, &self.counters);
         to.h2_resets.set(from.resets);

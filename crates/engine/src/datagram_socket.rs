@@ -81,7 +81,7 @@ impl DatagramSocket {
         sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER_LEN)?;
         // Older kernels return one datagram at a time, which works as well.
         let _ = system_calls::set_option(&socket, libc::SOL_UDP, libc::UDP_GRO, 1);
-        // 0 enables nothing; a kernel that knows the option supports the control message too.
+        // The value 0 enables nothing; a kernel that knows the option supports the control message too.
         let segmentation = system_calls::set_option(&socket, libc::SOL_UDP, libc::UDP_SEGMENT, 0);
         Ok(DatagramSocket {
             socket,

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 /// Maximum number of trains per receive.
 pub const TRAINS_MAX: usize = 32;
-/// Maximum length of a received train, which is that of an IP packet.
+/// Maximum length of a received train: the maximum length of an IP packet.
 pub const TRAIN_LEN_MAX: usize = 64 * 1024;
 /// Maximum number of datagrams in a train: `UDP_MAX_SEGMENTS` of the kernel.
 pub const SEGMENTS_MAX: usize = 64;
@@ -50,8 +50,8 @@ impl Ecn {
 pub struct DatagramTrain {
     /// The peer's address. IPv4 addresses are never in the mapped form of IPv6.
     pub peer: SocketAddr,
-    /// This host's address: the destination of received datagrams, the source of those to send. If it is `None`, the
-    /// kernel chooses the source.
+    /// This host's address: the destination of received datagrams, the source of datagrams to send. If it is `None`,
+    /// the kernel chooses the source.
     pub local: Option<IpAddr>,
     /// The ECN codepoint of each packet.
     pub ecn: Ecn,

@@ -290,9 +290,9 @@ pub trait IoDriver {
     /// Receives datagrams, which replace the batch's contents. True if there may be more.
     fn receive_datagrams(&mut self, id: DatagramSocketId, batch: &mut DatagramBatch) -> bool;
 
-    /// Sends trains with ranges of `bytes`, and returns the number of trains that were sent completely; the
-    /// next one keeps only its unsent datagrams. If trains remain, the socket is full: a [`DriverEvent::Room`]
-    /// follows. As in any network, a sent datagram may be lost, also on this host ([`IoDriver::datagram_drops`]).
+    /// Sends trains with ranges of `bytes`, and returns the number of trains that were sent completely; the next train
+    /// keeps only its unsent datagrams. If trains remain, the socket is full: a [`DriverEvent::Room`] follows. As in
+    /// any network, a sent datagram may be lost, also on this host ([`IoDriver::datagram_drops`]).
     fn send_datagrams(
         &mut self,
         id: DatagramSocketId,
@@ -303,7 +303,7 @@ pub trait IoDriver {
     /// The datagrams of a socket that were lost on this host.
     fn datagram_drops(&self, id: DatagramSocketId) -> DatagramDrops;
 
-    /// Closes a datagram socket and with it all connections of its protocol.
+    /// Closes a datagram socket, and with it all connections of the protocol that uses the socket.
     fn close_datagrams(&mut self, id: DatagramSocketId);
 
     /// The handle to the worker's tasks and timers, for code on the worker's thread.

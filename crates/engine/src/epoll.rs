@@ -58,7 +58,7 @@ const LISTENER: u64 = 1 << 31; // in the slot's half; the generation's half is 0
 pub struct EpollDriver {
     epoll: Arc<OwnedFd>,
     listeners: Vec<Option<ListenSocket>>,
-    /// Boxed, as most workers have none.
+    /// The datagram sockets; boxed, as most workers have none.
     datagrams: Option<Box<DatagramIo>>,
     waker: Arc<EventFd>,
     timer: WaitTimer,
@@ -141,7 +141,7 @@ impl EpollDriver {
         } else {
             EventFlags::empty()
         };
-        // Level-triggered: connections beyond the limit of a turn are reported again.
+        // The registration is level-triggered, so connections beyond the limit of a turn are reported again.
         let data = EventData::new_u64(LISTENER | u64::from(id.0));
         Ok(epoll::add(
             &self.epoll,
@@ -194,7 +194,7 @@ impl EpollDriver {
         }
     }
 
-    /// Created with the first datagram socket, so that other workers need no second timer.
+    /// The datagram sockets, created with the first of them, so that other workers need no second timer.
     fn datagram_io(&mut self) -> io::Result<&mut DatagramIo> {
         if self.datagrams.is_none() {
             let timer = WakeTimer::new()?;
@@ -237,7 +237,7 @@ fn translate(data: u64, flags: EventFlags) -> DriverEvent {
     }
     let token = ConnectionToken {
         slot: data as u32,
-        // The inverse of `register`.
+        // `register` puts the generation into the upper half.
         generation: (data >> 32) as u32,
     };
     DriverEvent::Ready {
@@ -257,10 +257,10 @@ impl IoDriver for EpollDriver {
 
     fn wait(&mut self, timeout_ms: Option<u64>, events: &mut Vec<DriverEvent>) {
         if let Some(io) = &mut self.datagrams {
-            // The wait is announced before the timers are read: from then on a timer or notification of another thread
-            // ends it.
             io.timer.arm();
         }
+        // The wait is announced before the timers are read: from then on a timer or notification of another thread ends
+        // the wait.
         let may_park = self.local.event_count.prepare();
         let timeout_ms = match may_park {
             true => self.local.timers.bound_wait(timeout_ms),
@@ -276,11 +276,11 @@ impl IoDriver for EpollDriver {
         // The time is read before `resume`, so that other threads never see the worker awake with an old time.
         self.now_ms = monotonic_ms();
         self.local.resume(self.now_ms);
-        // Interrupted by a signal: the caller checks its timers and waits again.
+        // If a signal interrupted the wait, the caller checks its timers and waits again.
         let Ok((ready, _)) = waited else { return };
         for event in &*ready {
             let (data, flags) = (event.data.u64(), event.flags);
-            // Generation 0: an event of a descriptor of the driver.
+            // Generation 0 marks events of the driver's own descriptors.
             if data >> 32 == 0 {
                 self.handle_own_event(data, flags, events);
                 continue;
@@ -341,7 +341,7 @@ impl IoDriver for EpollDriver {
 
     fn listen(&mut self, id: ListenerId, on: bool) {
         if let Some(Some(listener)) = self.listeners.get(usize::from(id.0)) {
-            // Removed and added, as a registration with EPOLLEXCLUSIVE can't be modified.
+            // The registration is removed and added again, as a registration with EPOLLEXCLUSIVE can't be modified.
             let _ = epoll::delete(&self.epoll, &listener.socket);
         }
         if on {
@@ -377,7 +377,7 @@ impl IoDriver for EpollDriver {
 
     fn receive(&mut self, socket: &OwnedFd, _: ConnectionToken) -> ReceiveOutcome<RecvBuffer> {
         if self.receive_buffer.is_empty() {
-            // Allocated with the first receive: a driver without connections needs no buffer.
+            // The buffer is allocated with the first receive: a driver without connections needs none.
             self.receive_buffer = vec![0; RECV_BUFFER_LEN].into();
         }
         match rustix::net::recv(
@@ -453,7 +453,7 @@ impl IoDriver for EpollDriver {
         file: &Arc<OpenFile>,
         range: Range<u64>,
     ) -> io::Result<()> {
-        // A duplicate for the helper: the connection may be closed while the transfer runs.
+        // The helper gets duplicates, as the connection may be closed while the transfer runs.
         let (socket, file) = (socket.try_clone()?, file.clone());
         self.start_transfer(token, move || file::send(&socket, &file, range))
     }
@@ -481,7 +481,7 @@ impl IoDriver for EpollDriver {
     }
 
     fn finish(&mut self, socket: &OwnedFd) {
-        // Fails only if the connection is broken, which the next receive finds.
+        // The call fails only if the connection is broken, which the next receive finds.
         let _ = rustix::net::shutdown(socket, Shutdown::Write);
     }
 
@@ -490,8 +490,8 @@ impl IoDriver for EpollDriver {
     }
 
     fn reset(&mut self, socket: OwnedFd) {
-        // The close that follows then sends a reset (socket(7), SO_LINGER). Fails only if the connection is broken
-        // already.
+        // The close that follows then sends a reset (socket(7), SO_LINGER). The call fails only if the connection is
+        // broken already.
         let _ = set_socket_linger(&socket, Some(Duration::ZERO));
     }
 
@@ -547,7 +547,7 @@ impl EventFd {
     }
 
     fn wake(&self) {
-        // Fails only if the counter is at its maximum; then the worker will wake anyway.
+        // The write fails only if the counter is at its maximum; then the worker will wake anyway.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 }

@@ -26,8 +26,8 @@ pub(crate) struct RefusedRequest<V: HttpService> {
 
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// Receives until the socket is empty or the connection stops reading. A short receive means that the socket is
-    /// empty, unless the end of input was reported (`to_end`). A client that sends without a pause is continued in the
-    /// next turn, after other connections.
+    /// empty, unless the end of input was reported (`to_end`). A client that sends without a pause is served again in
+    /// the next turn, after other connections.
     pub(crate) fn receive(&mut self, worker: &mut WorkerContext<D, V>, to_end: bool) {
         let mut reads = 0;
         while !self.is_closed() {
@@ -36,7 +36,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 break;
             }
             if reads == READS_MAX {
-                // Edge-triggered: no event follows for the remaining bytes.
+                // Events are edge-triggered: none follows for the remaining bytes.
                 worker.unfinished.push(self.token);
                 break;
             }
@@ -139,7 +139,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         exchange.now_ms = worker.driver.now_ms();
         exchange.unix_s = worker.unix_s;
         exchange.is_body_incomplete = self.exchanges.incoming(stream).is_some();
-        // The service sets these again with each result.
+        // The service sets these two flags again with each result.
         exchange.is_refused = false;
         exchange.is_body_undecided = false;
         exchange
@@ -220,7 +220,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let service_outcome = worker
             .service
             .request(request, &mut exchange, &mut response);
-        // The service has not taken the body.
+        // A body that the service has not taken is received and dropped.
         if exchange.body.take().is_some()
             && let Some(incoming) = self.exchanges.incoming(stream)
         {

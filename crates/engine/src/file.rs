@@ -53,7 +53,7 @@ pub struct OpenFile {
     pub is_immutable: bool,
     /// Digests of the file's blocks, if it changed recently.
     digests: Option<BlockDigests>,
-    /// Started with the first transfer; `None` if the file can't be watched.
+    /// The watch for writes, started with the first transfer; `None` if the file can't be watched.
     write_watch: OnceLock<Option<Box<WriteWatch>>>,
 }
 
@@ -127,15 +127,15 @@ impl OpenFile {
             })
     }
 
-    /// Takes digests of the first blocks of a range before they are sent, and returns the end of that part. `None`: the
-    /// first block may have changed since the file was opened.
+    /// Takes digests of the first blocks of a range before they are sent, and returns the end of the part that has
+    /// digests. `None`: the first block may have changed since the file was opened.
     fn prepare(&self, range: &Range<u64>) -> Option<u64> {
         let Some(digests) = &self.digests else {
             return Some(range.end);
         };
         let (new_digests, end) = digests.missing(&self.file, range, self.stamp.len)?;
-        // Not all blocks have digests yet. If the file grew and the existing digests still match, it was only appended
-        // to.
+        // If the file grew and the existing digests still match, the file was only appended to, so the other blocks are
+        // unchanged, too.
         let is_appended = || {
             let has_grown = self.stamp_now().is_some_and(|now| now.len > self.stamp.len);
             has_grown && digests.still_match(&self.file, self.stamp.len)

@@ -1,5 +1,6 @@
 //! HTTP/2 connections: many exchanges at a time, each on its own stream. Frame formats, stream states and limits on the
-//! cost of a client are in [`lowroad_http::h2`]; this module passes its requests to the service and responses to it.
+//! cost of a client are in [`lowroad_http::h2`]; this module passes requests to the service, and responses to the
+//! client.
 //!
 //! ```text
 //!  input ─► H2Server::next ─► a request ─┬─ answered immediately ─► head: the worker's output
@@ -48,7 +49,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// Whether `input`, the first bytes of a connection, begins HTTP/2.
     #[inline]
     pub(crate) fn begins_h2(&self, worker: &mut WorkerContext<D, V>, input: &[u8]) -> bool {
-        // Checked for every receive: from the second HTTP/1 request on, only `requests` is compared.
+        // This is checked for every receive: from the second HTTP/1 request on, only `requests` is compared.
         if self.requests != 0 || !input.starts_with(b"PRI * HTTP/2.0\r\n") || self.is_closed() {
             return false;
         }

@@ -25,7 +25,7 @@ impl InputBuffer {
         self.0.take().map_or_else(Vec::new, |bytes| *bytes)
     }
 
-    /// Puts the bytes back, without the first `used` ones.
+    /// Puts the bytes back, without the first `used` bytes.
     pub fn put_back(&mut self, mut bytes: Vec<u8>, used: usize) {
         if used < bytes.len() {
             bytes.drain(..used);

@@ -114,7 +114,7 @@ impl PassThroughCarrier {
                 _ => {}
             }
         }
-        // There may be more to forward: polled again after other tasks.
+        // There may be more to forward, so this is polled again after other tasks.
         context.waker().wake_by_ref();
         Poll::Pending
     }

@@ -65,7 +65,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let deadline_ms = worker.driver.now_ms() + timeout_ms;
         self.transport.is_proxy_header_done = true;
         self.deadline_ms = deadline_ms;
-        // The client's timeout may be earlier than that for the header.
+        // The new deadline may be earlier than the timeout for the header.
         self.schedule_check(worker);
         // A header without an address (LOCAL, UNKNOWN) is from the proxy itself, such as a health check.
         let ProxyAddresses::Tcp { source, .. } = addresses else {

@@ -138,7 +138,7 @@ impl<'r> ResponseWriter<'r> {
                 out.extend_from_slice(prepared.bytes);
             } else {
                 let (head, body) = prepared.bytes.split_at(prepared.head_len);
-                // At most one reallocation for all pieces.
+                // So all pieces together cause at most one reallocation.
                 out.reserve(prepared.bytes.len() + prepared.extra_fields.len());
                 out.extend_from_slice(head);
                 out.extend_from_slice(prepared.extra_fields);

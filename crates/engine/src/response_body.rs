@@ -345,7 +345,7 @@ impl OutputBuffer {
         self.bytes = bytes;
         match sent < self.bytes.len() {
             true => drop(self.bytes.drain(..sent)),
-            // Cleared, not replaced: the memory is reused.
+            // The buffer is cleared, not replaced, so that its memory is reused.
             false => self.bytes.clear(),
         }
     }

@@ -28,11 +28,11 @@ pub(crate) struct SendQueue<R> {
 /// The record of a response that is not sent completely.
 pub(crate) struct PendingRecord<R> {
     pub record: R,
-    /// The offset of its body in the queued bytes.
+    /// The offset of the response's body in the queued bytes.
     pub body_at: u64,
-    /// The offset of its end; `None` if it ends with the last part.
+    /// The offset of the response's end; `None` if the response ends with the last part.
     pub end: Option<u64>,
-    /// The length of its body, if the body is interleaved with framing.
+    /// The length of the response's body, if the body is interleaved with framing.
     pub framed_len: Option<u64>,
 }
 

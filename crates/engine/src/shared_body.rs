@@ -46,7 +46,7 @@ struct ReaderState {
     queue: Option<BodyReceiver>,
     /// The continuation after that queue has ended.
     continuation_slot: Option<ContinuationSlot>,
-    /// Bytes read in this turn, and its length.
+    /// The number of bytes read in this turn, and the length of the turn.
     turn_read_len: usize,
     turn_len: usize,
 }
@@ -69,7 +69,7 @@ struct SharedBodyState {
 
 struct SharedBodyPart {
     bytes: Bytes,
-    /// The offset of its first byte.
+    /// The offset of the part's first byte.
     offset: u64,
     /// The number of readers whose next part this is.
     readers: usize,
@@ -77,9 +77,9 @@ struct SharedBodyPart {
 
 /// The position of a reader.
 struct ReaderPosition {
-    /// The number of its next part.
+    /// The number of the reader's next part.
     next: usize,
-    /// Set if the reader has read all bytes.
+    /// The waker of a reader that has read all bytes.
     waker: Option<Waker>,
     lagging: Option<LaggingReader>,
 }
@@ -107,7 +107,7 @@ impl SharedBody {
         Some(ReaderState::reader_at(&self.0, &mut state, 0))
     }
 
-    /// Adds a reader that first reads `queue`. When the queue ends, the reader continues as the one in
+    /// Adds a reader that first reads `queue`. When the queue ends, the reader continues as the reader in
     /// `continuation_slot`; if the slot is empty, the body counts as cut.
     pub fn late_reader(
         &self,
@@ -457,7 +457,7 @@ impl ReaderState {
         if let Some(end) = &state.end {
             return Poll::Ready(end.clone());
         }
-        // A reader that has read all bytes starts a new turn with the next ones.
+        // A reader that has read all bytes starts a new turn with the next bytes.
         self.turn_read_len = 0;
         let waker = &mut state.readers[self.slot].waker;
         let waker = waker.get_or_insert_with(|| context.waker().clone());

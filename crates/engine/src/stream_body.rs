@@ -10,12 +10,12 @@ pub(crate) struct RemainingBody<R> {
     /// Bytes and blocks in memory that the protocol may send.
     pub ready: VecDeque<BodyPart>,
     pub ready_len: u64,
-    /// Parts that follow those that are ready.
+    /// Parts that follow `ready`.
     pub rest: VecDeque<BodyPart>,
     record: Option<R>,
     /// Bytes that were framed.
     sent: u64,
-    /// The protocol knows that no bytes follow those that are ready.
+    /// The protocol knows that no bytes follow `ready`.
     pub is_end_announced: bool,
 }
 

@@ -16,7 +16,7 @@ pub(crate) struct StreamState<V: HttpService> {
     pub incoming: Option<RequestBodyStream>,
     /// The deferred request, while the service waits for an outcome.
     pub deferred: Option<DeferredRequest<V>>,
-    /// The unsent rest of its response, if responses are interleaved.
+    /// The unsent rest of the response, if responses are interleaved.
     pub body: Option<Box<RemainingBody<V::Record>>>,
     /// The activity of the tunnel, if the protocol was changed.
     pub tunnel: Option<TunnelActivity>,

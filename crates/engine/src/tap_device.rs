@@ -27,9 +27,10 @@ pub struct TapDevice {
 /// Work on a frame that is left to the kernel.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TapOffload {
-    /// Completes the checksum of the TCP header at this offset.
+    /// The kernel completes the checksum of the TCP header at this offset.
     pub checksum_at: Option<u16>,
-    /// Segments the frame: the first number is the length of its headers, the second that of each segment's payload.
+    /// The kernel segments the frame: the first number is the length of its headers, the second that of each segment's
+    /// payload.
     pub segmentation: Option<(u16, u16)>,
 }
 

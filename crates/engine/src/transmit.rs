@@ -144,7 +144,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 if let Some(bytes) = sending.return_buffer(buffer, len)
                     && worker.out.bytes.capacity() == 0
                 {
-                    // The worker reuses the memory, if it has not allocated another buffer.
+                    // The worker reuses the memory, unless it has allocated another buffer.
                     worker.out.bytes = bytes;
                 }
                 self.record_sent(worker, len, len);
@@ -348,7 +348,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         if !self.close_tls_if_over(worker) {
             return;
         }
-        // No bytes of the peer can be unread, so a plain close loses nothing.
+        // If no bytes of the peer can be unread, a plain close loses nothing.
         if !self.leftover && !self.unread {
             return self.close();
         }

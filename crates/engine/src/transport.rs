@@ -148,7 +148,7 @@ impl<S> ClientTransport<S> {
         if let Some(tls_transport) = &mut self.tls_transport
             && self.is_proxy_header_done
         {
-            // Used only after a PROXY header, which is never encrypted.
+            // The session is used only after the PROXY header, which is never encrypted.
             return tls_transport.receive(driver, &self.socket, token, plain);
         }
         match driver.receive(&self.socket, token) {
@@ -279,7 +279,7 @@ impl<S> ClientTransport<S> {
         file: &Arc<OpenFile>,
         range: Range<u64>,
     ) -> io::Result<()> {
-        // The session encrypts in user space, so the bytes have to be read.
+        // If the session encrypts in user space, the bytes have to be read.
         if !self.sends_files() {
             return driver.start_read(token, file, range);
         }

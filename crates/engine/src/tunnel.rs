@@ -50,14 +50,14 @@ impl ClientTunnel {
         (tunnel, peer)
     }
 
-    /// Replaces the worker's idle timeout by this one.
+    /// Replaces the worker's idle timeout by `idle_timeout_ms`.
     #[must_use]
     pub fn with_idle_timeout(mut self, idle_timeout_ms: u64) -> ClientTunnel {
         self.idle_timeout_ms = Some(idle_timeout_ms);
         self
     }
 
-    /// The direction to the client, and the other one.
+    /// The direction to the client, and the direction from the client.
     pub(crate) fn split(self) -> (BodyReceiver, TunnelReturn) {
         let tunnel_return = TunnelReturn {
             sender: self.from_client,

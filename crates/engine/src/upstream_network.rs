@@ -59,8 +59,8 @@ pub trait UpstreamNetwork: Send + Sync {
     /// The system's error; `WouldBlock` if a Unix socket's backlog is full.
     fn connect(&self, to: ConnectTarget<'_>, id: SourceId) -> io::Result<PendingConnect>;
 
-    /// Adopts a connection of another worker. From now on this worker reports its events with `id`, including the
-    /// current readiness.
+    /// Adopts a connection of another worker. From now on this worker reports the events of the connection with `id`,
+    /// including the current readiness.
     ///
     /// # Errors
     /// The system's error, or the socket belongs to another network; the connection can't be used then.

@@ -118,7 +118,7 @@ impl UpstreamSockets {
         let Some(source) = table.find(event.id) else {
             return;
         };
-        // Remembered, as no event follows the end of input.
+        // The end of input is remembered, as no event follows it.
         source.ended |= event.ended;
         let reader = match event.readable {
             true => source.reading.record_event(),
@@ -235,7 +235,7 @@ impl UpstreamSocket {
         sources: &UpstreamSockets,
         to: ConnectTarget<'_>,
     ) -> io::Result<UpstreamSocket> {
-        // Registered before the first event can arrive.
+        // The socket is registered before the first event can arrive.
         let state = SourceState {
             generation: 0,
             reading: SocketDirection::default(),
@@ -279,8 +279,8 @@ impl UpstreamSocket {
         sources.0.network.adopt(&mut *self.socket, id)
     }
 
-    /// A function that returns whether the peer has read all sent bytes; `None` if the network can't know. Drop it
-    /// before the connection, which it keeps open.
+    /// A function that returns whether the peer has read all sent bytes; `None` if the network can't know. The function
+    /// has to be dropped before the connection, which it keeps open.
     pub fn reception(&self) -> Option<PeerReception> {
         self.socket.reception()
     }
@@ -308,8 +308,8 @@ impl UpstreamSocket {
             let events = ready!(self.registration.poll(SocketHalf::In, context));
             match self.socket.receive(buffer) {
                 Ok(len) => {
-                    // After a short read the socket is empty, and an event reports later bytes; except after the end of
-                    // input, which no event follows.
+                    // After a short read the socket is empty, and an event reports later bytes. No event follows the
+                    // end of input.
                     if len < buffer.len() && len > 0 {
                         self.clear_ready(SocketHalf::In, events, false);
                     }

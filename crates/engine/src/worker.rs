@@ -104,7 +104,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
                 connection.receive(context, true)
             });
         }
-        // Handled after the sockets, whose events may wake tasks and post messages.
+        // Messages and tasks are handled after the sockets, whose events may wake tasks and post messages.
         self.handle_notification();
         self.check_deadlines();
         self.context
@@ -125,7 +125,8 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         }
     }
 
-    /// Not inlined, so that a turn without a notification stays cheap.
+    /// Runs tasks, then handles messages. Returns the number of messages. Not inlined, so that a turn without a
+    /// notification stays cheap.
     #[inline(never)]
     fn run_round(&mut self) -> usize {
         // Tasks run first, as they may post outcomes, which are then handled in the same round.
@@ -208,7 +209,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         let Some(connection) = self.connections.get_mut(slot) else {
             return;
         };
-        // The event is for an earlier connection in this slot.
+        // If the tokens differ, the event is for an earlier connection in this slot.
         if connection.token != token {
             return;
         }

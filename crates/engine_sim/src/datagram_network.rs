@@ -21,7 +21,7 @@ pub struct DatagramFaults {
     pub lost: u64,
     /// The datagram arrives twice.
     pub duplicated: u64,
-    /// Later datagrams overtake it.
+    /// Later datagrams overtake the datagram.
     pub reordered: u64,
     /// A router marks the datagram instead of dropping it, if the transport is ECN-capable (RFC 3168).
     pub marked: u64,
@@ -193,7 +193,7 @@ impl DatagramNetwork {
         let exact = |port: &DatagramPort| !port.bound.ip().is_unspecified();
         let takers = self.ports.iter().enumerate();
         let taker = takers.filter(|(_, port)| port.accepts(transit.to));
-        // A socket bound to this address takes precedence over a socket bound to all addresses.
+        // A socket bound to the destination address takes precedence over a socket bound to all addresses.
         let Some(port_index) = taker
             .max_by_key(|(_, port)| exact(port))
             .map(|(port_index, _)| port_index)

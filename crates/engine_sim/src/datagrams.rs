@@ -37,7 +37,8 @@ impl SharedWorld {
         self.bind_port(address, false)
     }
 
-    /// Like [`SharedWorld::bind_datagrams`], behind an address translator, which uses another port and may change it.
+    /// Like [`SharedWorld::bind_datagrams`], behind an address translator, which uses another port and may change that
+    /// port.
     pub fn bind_translated_datagrams(&self, address: SocketAddr) -> SimDatagrams {
         self.bind_port(address, true)
     }

@@ -101,7 +101,7 @@ impl TlsSession for FakeTls {
         self.ciphertext.extend_from_slice(received);
         if self.info.is_none() {
             let len = self.ciphertext.len().min(HELLO.len());
-            // The first byte of a GET.
+            // A GET in clear text begins with this byte.
             if self.ciphertext[0] == b'G' {
                 return Err(LayerFault::ClearText);
             }
@@ -135,7 +135,7 @@ impl TlsSession for FakeTls {
     }
 
     fn encrypt(&mut self, pieces: &[&[u8]], _now_ms: u64, wire: &mut Vec<u8>) -> usize {
-        // The bytes would be masked twice.
+        // Otherwise the bytes would be masked twice.
         assert!(!self.is_offloaded, "the world does that");
         let records = pieces.iter().flat_map(|piece| piece.chunks(RECORD_LEN_MAX));
         let mut len = 0;

@@ -281,7 +281,7 @@ impl IoDriver for SimDriver {
     fn wait(&mut self, timeout_ms: Option<u64>, events: &mut Vec<DriverEvent>) {
         let (calls, now_ms) = {
             let mut world = self.world.lock();
-            // All drivers run on this thread, so no other can notify this one while it is parked.
+            // All drivers run on this thread, so nothing can notify this driver while it is parked.
             self.local.event_count.prepare();
             let timeout_ms = timeout_ms.map(|ms| self.local.timers.now_ms() + ms);
             world.pass_time(timeout_ms);

@@ -49,8 +49,8 @@ impl UpstreamNetwork for SimNetwork {
             // As in Linux, a Unix socket connects immediately.
             world.socket(id).dialed = Some(Ok(()));
             world.dialed.push(id);
-        // A connection that is never established causes no event: only the caller's timeout ends the attempt.
         } else if world.random_below(1000) >= chances.unanswered {
+            // Otherwise the connection is never established: only the caller's timeout ends the attempt.
             let due_ms = world.random_due_ms();
             let result = match refused {
                 true => Err(io::ErrorKind::ConnectionRefused),

@@ -340,7 +340,7 @@ impl SimWorld {
         socket.read.extend(bytes);
         let withheld = std::mem::take(&mut socket.withheld);
         socket.read.extend(withheld);
-        // Edge-triggered: room is reported only after the socket was full.
+        // Events are edge-triggered: room is reported only after the socket was full.
         if std::mem::take(&mut socket.full) {
             self.report(id, false, true);
             self.end_send(id);
@@ -440,7 +440,7 @@ impl SimWorld {
         SendOutcome::Bytes(1)
     }
 
-    /// Adds bytes for the client. If no others are in flight, the client reads all available bytes at this time.
+    /// Adds bytes for the client. If no other bytes are in flight, the client reads all available bytes at this time.
     fn deliver(&mut self, id: usize, bytes: &[u8], due_ms: u64) {
         let socket = self.socket(id);
         let unread_len = socket.unread.len();

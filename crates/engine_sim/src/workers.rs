@@ -41,7 +41,7 @@ impl SimWorkers {
         self.turn = (self.turn + 1) % self.drivers.len();
         let (driver, local) = (&mut self.drivers[self.turn], &self.locals[self.turn]);
         let mut events = Vec::new();
-        // Without a timeout, so that the world panics after a lost wake-up.
+        // The wait has no timeout, so that the world panics after a lost wake-up.
         driver.wait(None, &mut events);
         let has_events = !events.is_empty();
         for event in events {

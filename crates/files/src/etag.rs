@@ -73,7 +73,7 @@ impl ContentDigests {
             return Ok(digest);
         }
         let digest = digest(&file.file, 0..stamp.len)?;
-        // The digest may be of a mixture of two versions.
+        // If the file has changed, the digest may be of a mixture of two versions.
         if stamp.is_settled() && !file.unchanged() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }

@@ -113,7 +113,7 @@ impl<W: FetchWaiter> FileFetcher<W> {
 }
 
 /// The coalescing key of a load: the store's key, and for content codings the identity from which they are made, since
-/// a coding of an older version must not answer requests that know a newer one.
+/// a coding of an older version must not answer requests that know a newer version.
 fn load_key(request: &LoadRequest) -> InFlightKey {
     let mut key = request.key.to_vec();
     if request.encoding != ContentCoding::Identity {

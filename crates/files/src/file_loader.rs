@@ -48,7 +48,7 @@ pub struct LoadRequest {
     pub path: Box<[u8]>,
     /// The content coding; all but identity require `base`.
     pub encoding: ContentCoding,
-    /// The stored object: the one whose files are to be checked, or the identity from which a coding is made.
+    /// The stored object whose files are to be checked, or the identity from which a coding is made.
     pub base: Option<ObjectArc>,
     /// The key in the store.
     pub key: Box<[u8]>,
@@ -144,7 +144,7 @@ impl FileLoader {
     /// Builds the object, and stores it if it is storable.
     pub fn load(&self, request: &LoadRequest) -> ObjectArc {
         let object = self.build(request);
-        // Changes of this file are not reported, so copies at the softirq level must expire soon.
+        // If changes of the file are not reported, copies at the softirq level must expire soon.
         if !object.validity.is_watched() && object.representation().is_some() {
             self.change_feed.notify_short_lived();
         }
@@ -365,7 +365,7 @@ impl FileLoader {
                 let is_settled = located.file.stamp.is_settled();
                 is_settled && old.representation().is_some() && old_sources == Some(&sources)
             };
-            // The file and its precompressed files are unchanged, so the stored object is valid, and nothing is read.
+            // If the file and its precompressed files are unchanged, the stored object is valid, and nothing is read.
             if let Some(old) = &request.base
                 && is_unchanged(old)
                 && old.validity.renew(&located.trust, checked_ms)
@@ -406,8 +406,8 @@ impl FileLoader {
         Err(StatusCode::SERVICE_UNAVAILABLE)
     }
 
-    /// The stamps of a file and of its precompressed files that are not older; and whether one of these is linked, so
-    /// that it can change without a report for the watched folder.
+    /// The stamps of a file, and of its precompressed files that are not older than the file; and whether a
+    /// precompressed file is linked, so that it can change without a report for the watched folder.
     fn sources(
         &self,
         rules: &SiteRules,
@@ -468,8 +468,8 @@ impl FileLoader {
         Ok(None)
     }
 
-    /// Reads a file into memory, if it is short enough and there is room. The copy is valid if its digest is the given
-    /// one, or without a digest, if the file is unchanged afterwards.
+    /// Reads a file into memory, if it is short enough and there is room. The copy is valid if its digest is `content`;
+    /// if no digest is given, the file must be unchanged after the read.
     fn read_into_memory(
         &self,
         info: RepresentationInfo<'_>,
@@ -498,7 +498,7 @@ impl FileLoader {
         });
         match representation {
             Ok(representation) => Ok(ContentRead::Complete(Box::new(representation))),
-            // Sent from the file, which is slower, but needs no memory.
+            // The object is sent from the file, which is slower, but needs no memory.
             Err(PlacementError::NoRoom) => {
                 Ok(ContentRead::Complete(Box::new(info.in_file(file.clone()))))
             }
@@ -517,7 +517,7 @@ enum ContentRead {
 /// The time for Last-Modified. None for the nominal time that archives and reproducible builds give to all files, since
 /// it does not change with the content.
 fn last_modified_s(stamp: &FileStamp) -> Option<u64> {
-    // Must not be later than the response (RFC 9110 §8.8.2.1).
+    // Last-Modified must not be later than the response (RFC 9110 §8.8.2.1).
     let modified_ns = stamp.modified_ns.min(clock::unix_ns());
     let modified_s = u64::try_from(modified_ns / 1_000_000_000).ok();
     // A nominal time does not identify the version.

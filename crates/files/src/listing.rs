@@ -143,7 +143,7 @@ impl FirstNames {
             return;
         }
         self.is_truncated = true;
-        // If there are too many names, the new one replaces the last one if it is before that in the order.
+        // If there are too many names, the new name replaces the last one, unless the new name comes after it.
         if let Some(mut last) = self.heap.peek_mut()
             && (!is_folder, name) < (last.0, &last.1[..])
         {
@@ -185,7 +185,7 @@ fn render(path: &[u8], lines: &[ListingLine], is_truncated: bool) -> Vec<u8> {
         let text = format!("<p>Only the first {NAMES_MAX} names are listed.</p>\n");
         out.extend_from_slice(text.as_bytes());
     }
-    // At the end, since the table must exist when the script runs.
+    // The script is at the end, since the table must exist when the script runs.
     let script = format!("<script>{SCRIPT}</script>\n</html>\n");
     out.extend_from_slice(script.as_bytes());
     out

@@ -68,7 +68,7 @@ impl CgiHandler {
             suffix: String::new(),
             index: String::new(),
         };
-        // Only checked here; the path is resolved again for each request.
+        // The folder is only checked here; its path is resolved again for each request.
         if let Some(path) = &cgi.path {
             std::fs::canonicalize(path)?;
         }
@@ -155,7 +155,7 @@ impl CgiHandler {
         permit: Permit,
     ) -> Result<(CgiProcess, OutputForm), HandlerFailure> {
         let (script, file) = self.find(request)?;
-        // Checked here: execve, in the spawner, would only report EACCES.
+        // The executable bit is checked here: execve, in the spawner, would only report EACCES.
         if !lookup::is_executable(&file) {
             let detail = format!("{} is not executable; run chmod +x", file.display());
             return Err(HandlerFailure::new(StatusCode::INTERNAL_ERROR, detail));
@@ -180,7 +180,7 @@ impl CgiHandler {
             processes_max: self.cgi.processes_max,
             user: self.user,
             descriptors: descriptors::program_limits(),
-            // The spawner ends with the server, and its programs with the spawner.
+            // The spawner ends with the server, and the programs end with the spawner.
             ends_with_parent: true,
         };
         let process_context = process::ProcessContext {
@@ -196,7 +196,7 @@ impl CgiHandler {
     /// Finds the program of a request, and its file.
     fn find(&self, request: &HandlerRequest) -> Result<(LocatedScript, PathBuf), HandlerFailure> {
         let (programs_path, prefix_len) = match &self.cgi.path {
-            // Resolved for each request, so that a deployment can switch a symbolic link.
+            // The path is resolved for each request, so that a deployment can switch a symbolic link.
             Some(path) => (resolve_programs_path(path)?, self.base.len()),
             None => {
                 let (folder, prefix_len) = request.files();

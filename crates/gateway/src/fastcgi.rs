@@ -2,8 +2,8 @@
 //!
 //! A request is sent by one write on a pooled connection ([`server`]); a short response is received by one read.
 //! Servers that report FCGI_MPXS_CONNS get several concurrent requests per connection (`multiplexed_link`). php-fpm
-//! does not report it, so its connections carry one request at a time (`exclusive_request`). With several servers,
-//! `backends` selects one for each request.
+//! does not report FCGI_MPXS_CONNS, so its connections carry one request at a time (`exclusive_request`). With several
+//! servers, `backends` selects one for each request.
 
 mod backends;
 mod exclusive_request;
@@ -142,7 +142,7 @@ impl FastCgiHandler {
             permit: Arc::new(permit),
         };
         let (server_lease, attempt) = self.connect_any(&script_request).await?;
-        // Boxed because a retry is rare: the common future would otherwise reserve space for two attempts.
+        // The retry is boxed because it is rare: the common future would otherwise reserve space for two attempts.
         let result = match self.send_request(&script_request, body, server_lease).await {
             Err((
                 ScriptFailure {
@@ -228,8 +228,8 @@ impl FastCgiHandler {
         let now_ms = worker_handle.timers.now_ms();
         let plain_len = request.plain_path_len();
         let is_plain = plain_len >= request.path().len();
-        // With script_root, the files may be on another machine: only the name of the script is checked. Aliases are
-        // local.
+        // With script_root, the files may be on another machine: only the name of the script is checked. The files of
+        // an alias are local.
         if self.fastcgi.script_root.is_some() && request.extra.alias.is_none() {
             let requested = RequestedPath {
                 path: request.path(),
@@ -288,7 +288,7 @@ impl FastCgiHandler {
         if self.is_one_program() {
             return Path::new(self.backends.name()).into();
         }
-        // A front controller may lie outside of the alias; it is then found by its own name.
+        // A front controller may lie outside of the alias; its name is then relative to the root instead.
         let alias = request.extra.alias.as_ref().filter(|alias| {
             let (prefix, rest) = script.name.split_at(alias.path_len.min(script.name.len()));
             request.path().starts_with(prefix) && rest.starts_with(b"/")
@@ -315,7 +315,7 @@ impl FastCgiHandler {
     ) -> Result<(ServerLease, Option<BackendAttempt>), HandlerFailure> {
         let (mut tried, mut last) = (Vec::new(), None);
         loop {
-            // The circuit breaker counts failures per client: those of a single client must not eject a server.
+            // The circuit breaker counts failures per client: failures of a single client must not eject a server.
             let client = script_request.request.peer;
             let chosen = self.backends.choose(&tried, script_request.worker, client);
             let (server, attempt) = match (chosen, last) {
@@ -335,7 +335,7 @@ impl FastCgiHandler {
                 }
                 Err(unreachable) => unreachable,
             };
-            // A busy server is not replaced by another: its load would only move.
+            // If the server is merely busy, no other server is tried: the load would only move there.
             let Some(attempt) = attempt.filter(|_| unreachable.is_absent) else {
                 return Err(unreachable.failure);
             };
@@ -345,7 +345,7 @@ impl FastCgiHandler {
                 .worker_handle(script_request.worker)
                 .timers
                 .now_ms();
-            // Reported immediately, so that the next choice takes it into account.
+            // The failure is reported immediately, so that the next choice takes it into account.
             attempt.report(AttemptOutcome::ConnectFailed, now_ms);
             if !self
                 .backends
@@ -359,7 +359,7 @@ impl FastCgiHandler {
         }
     }
 
-    /// Leases a connection to a server; with `fresh`, a new one.
+    /// Leases a connection to a server; with `fresh`, a new connection.
     async fn connect(
         &self,
         script_request: &ScriptRequest,
@@ -459,7 +459,7 @@ impl FastCgiHandler {
     ) -> Result<HandlerResponse, (HandlerFailure, AttemptOutcome)> {
         let connected = self.connect(script_request, server, true).await;
         let server_lease = connected.map_err(|unreachable| {
-            // That a server is busy does not show a fault.
+            // A server that is merely busy is not at fault.
             let outcome = match unreachable.is_absent {
                 true => AttemptOutcome::ConnectFailed,
                 false => AttemptOutcome::Cancelled,

@@ -75,7 +75,8 @@ pub fn read(
 ) -> Result<Option<(CgiHead, usize)>, BadHead> {
     let complete = find_end(output, lines_len);
     let len_max = limits.len_max;
-    // Also checked while the head is incomplete: a program that never sends an empty line must not fill the memory.
+    // The length is also checked while the head is incomplete: a program that never sends an empty line must not fill
+    // the memory.
     if *lines_len > len_max || !complete && output.len() > len_max {
         return Err(BadHead(format!(
             "sent a head of more than {len_max} bytes (head_len_max of the route)"
@@ -114,7 +115,7 @@ fn parse(head: &[u8], form: OutputForm, fields_max: usize) -> Result<CgiHead, Ba
     }
     for (number, line) in lines.filter(|(_, line)| !line.is_empty()) {
         parts.line(number + 1, line)?;
-        // Checked while parsing, so that the list of fields stays bounded.
+        // The number is checked while parsing, so that the list of fields stays bounded.
         if parts.fields.len() > fields_max {
             return Err(BadHead(format!(
                 "sent more than {fields_max} fields (fields_max of the route)"
@@ -196,7 +197,7 @@ impl HeadParts {
         } else {
             StatusCode::OK
         };
-        // Of a response that another file replaces, the length describes a body that is not sent.
+        // In an internal redirect, Content-Length describes a body that is not sent.
         let len = self.len.filter(|_| !is_internal_redirect);
         Ok(CgiHead {
             status: self.status.unwrap_or(default_status),
@@ -283,7 +284,7 @@ fn parse_status_line(line: &[u8]) -> Result<StatusCode, BadHead> {
 
 /// An error message with the beginning of the invalid text.
 fn bad_head(problem: &str, text: &[u8]) -> BadHead {
-    // Escaped and truncated for the log.
+    // The excerpt is escaped and truncated for the log.
     let excerpt = text.get(..80).unwrap_or(text).escape_ascii();
     BadHead(format!("{problem}: {excerpt}"))
 }

@@ -75,7 +75,7 @@ pub struct ProxyHandler {
 struct RetryableRequest {
     body: Option<ProxyRequestBody>,
     len: BodyLen,
-    /// The route permit; `None` during an attempt, which then owns it.
+    /// The route permit; `None` during an attempt, because the attempt owns the permit.
     permit: Option<RoutePermit>,
     interims: InterimSink,
 }
@@ -185,7 +185,8 @@ impl ProxyHandler {
                     retryable,
                     true,
                 );
-                // Boxed because it is rare: the common future would otherwise reserve space for a second attempt.
+                // The repetition is boxed because it is rare: the common future would otherwise reserve space for a
+                // second attempt.
                 failed_attempt = match Box::pin(second_attempt).await {
                     Ok(response) => return check_response(response, request, &endpoint),
                     Err(failed_attempt) => failed_attempt,
@@ -293,7 +294,7 @@ impl ProxyHandler {
         let pool = &endpoint.pool;
         // A connection with a PROXY header belongs to one client and is never reused.
         let fresh = fresh || self.proxy_protocol.is_some();
-        // First without await, because an idle connection is the common case.
+        // An idle connection is the common case, so the pool is tried without await first.
         let leased = match (!fresh).then(|| pool.try_lease(worker)).flatten() {
             Some(lease) => Ok(lease),
             None => pool.lease(worker, fresh, self.timeouts).await,
@@ -304,7 +305,7 @@ impl ProxyHandler {
             .take()
             .expect("a request is tried once at a time");
         let body = retryable.body.take();
-        // Nothing was sent, so the caller gets both back for the next attempt.
+        // Without a connection nothing was sent: the caller gets permit and body back for the next attempt.
         let mut lease = match leased {
             Ok(lease) => lease,
             Err(pool_error) => {
@@ -368,7 +369,7 @@ impl ProxyHandler {
         };
         // A request without framing for a body must not send one: the origin would read it as the next request.
         let body = body.filter(|_| !send_state.is_without_body);
-        // Boxed: each future that awaits the exchange would otherwise contain its full size.
+        // The exchange is boxed: otherwise each future that awaits it would contain all of it.
         let exchange = Box::new(ProxyExchange {
             endpoint: endpoint.clone(),
             attempt,
@@ -424,7 +425,7 @@ impl ProxyHandler {
     ) -> HandlerFailure {
         let text = unavailable_text(pool_error, self.timeouts, &format!(" to {}", endpoint.name));
         let status = match pool_error {
-            // Different statuses, so that the client can tell overload from a timeout (RFC 9110 §15.6.4, §15.6.5).
+            // The statuses differ, so that the client can tell overload from a timeout (RFC 9110 §15.6.4, §15.6.5).
             PoolUnavailable::TooManyWait | PoolUnavailable::NoneFree => {
                 StatusCode::SERVICE_UNAVAILABLE
             }

@@ -1,4 +1,4 @@
-//! A long body is sent to and received from a CGI program at the same time. In a process of its own, because it
+//! A long body is sent to and received from a CGI program at the same time. The test has a separate process, because it
 //! measures memory.
 
 mod cgi_support;

@@ -28,7 +28,7 @@ impl<H: Handler> LimitedHandler<H> {
 
 impl<H: Handler + 'static> Handler for LimitedHandler<H> {
     fn begin(self: Arc<Self>, worker: usize, request: HandlerRequest) -> HandlerResult {
-        // Rejected with 503 immediately, and not queued.
+        // Further requests are rejected with 503 immediately, and not queued.
         let Some(permit) = self.concurrency.try_acquire() else {
             let detail = format!(
                 "{} requests are in progress already; raise concurrency to allow more",
@@ -55,7 +55,7 @@ impl<H: Handler + 'static> Handler for LimitedHandler<H> {
 /// A response that fails after a timeout.
 fn with_timeout(time: Duration, permit: Permit, pending: PendingResponse) -> PendingResponse {
     Box::pin(async move {
-        // Dropped when there is a response, also by a timeout.
+        // The permit is dropped when there is a response, or after the timeout.
         let _permit = permit;
         let answer = tokio::time::timeout(time, pending).await;
         answer.unwrap_or_else(|_| {

@@ -16,8 +16,8 @@ pub enum ResponseExecutor {
 }
 
 impl ResponseExecutor {
-    /// Spawns `work`, which runs to its end. A draining worker waits for `work`, since it serves clients, perhaps of
-    /// other workers.
+    /// Spawns `work`, which runs to its end. A draining worker waits for `work`, since `work` serves clients, perhaps
+    /// of other workers.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         match self {
             ResponseExecutor::Runtime => drop(tokio::spawn(work)),

@@ -74,9 +74,9 @@ impl HandlerResult {
     /// The handler's failure, or 500 if its task ended without a response.
     pub async fn answer(self) -> Result<HandlerResponse, HandlerFailure> {
         match self {
-            // On the runtime, the handle is wrapped, since dropping a JoinHandle would only detach the task.
             HandlerResult::Ready(answer) => answer,
             HandlerResult::OnWorker(pending) => pending.await,
+            // The handle is wrapped, since dropping a JoinHandle would only detach the task.
             HandlerResult::OnRuntime(pending) => RuntimeTask(tokio::spawn(pending)).answer().await,
         }
     }

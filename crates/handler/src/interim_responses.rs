@@ -35,15 +35,16 @@ impl InterimSink {
     }
 
     /// Sends an interim response before the final one. Returns whether it was accepted: the status must be 102 to 199
-    /// (101 is a final response), and there may be at most 16 interim responses. They are not sent to HTTP/1.0 clients,
-    /// to the client of a handler that responds immediately ([`HandlerResult::Ready`](crate::HandlerResult::Ready)), or
-    /// to a follower, which waits for the response to an equal request.
+    /// (101 is a final response), and there may be at most 16 interim responses. Interim responses are not sent to
+    /// HTTP/1.0 clients, to the client of a handler that responds immediately
+    /// ([`HandlerResult::Ready`](crate::HandlerResult::Ready)), or to a follower, which waits for the response to an
+    /// equal request.
     pub fn send(&mut self, status: StatusCode, fields: ResponseFields) -> bool {
         let Some((post, id)) = &self.to else {
             return false;
         };
         if self.count >= COUNT_MAX || !InterimResponse::is_interim_status(status) {
-            // Limited for each request: a faulty handler must not flood the client.
+            // The number is limited for each request: a faulty handler must not flood the client.
             return false;
         }
         self.count += 1;

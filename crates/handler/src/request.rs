@@ -163,7 +163,7 @@ impl HandlerRequest {
 
     /// The value of the first field line with this name, compared without case.
     pub fn field(&self, name: &str) -> Option<&[u8]> {
-        // Of a repeated field, only the first line.
+        // Of a repeated field, only the first line counts.
         self.fields()
             .find(|(field_name, _)| field_name.eq_ignore_ascii_case(name.as_bytes()))
             .map(|(_, value)| value)

@@ -46,7 +46,7 @@ impl PartialBody {
         permit: P,
         reacquire: impl FnOnce() -> Result<P, HandlerFailure>,
     ) -> Result<(PartialBody, P), HandlerFailure> {
-        // There is no body to wait for, so the permit is kept.
+        // Without a body, there is nothing to wait for, so the permit is kept.
         if body.stream.is_none() {
             return Ok((PartialBody::none(), permit));
         }
@@ -65,7 +65,7 @@ impl PartialBody {
         };
         let (mut received, mut received_len) = (VecDeque::new(), 0);
         loop {
-            // The length is known, so the application can be called with the first part.
+            // If the length is known, the application can be called with the first part.
             if body.len.is_some() && received_len >= START_LEN {
                 return Ok(PartialBody {
                     len: body.len,

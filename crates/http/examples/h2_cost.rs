@@ -119,7 +119,7 @@ fn put_browser(id: u32, input: &mut Vec<u8>) {
         }
         _ => block.extend((0..14).rev().map(|number| 0xbe + number)),
     }
-    // A literal without indexing, as browsers send paths.
+    // The path is a literal without indexing, as browsers send it.
     let path = format!("\x04\x19/images/levels-{:05}.avif", id % 100_000);
     block.splice(2..2, path.bytes());
     frame::put_head(frame::kind::HEADERS, 5, id, block.len(), input);

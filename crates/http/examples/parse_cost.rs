@@ -45,7 +45,7 @@ fn main() {
     let limits = RequestLimits::default();
     for _ in 0..rounds {
         let parsed = h1::parse(black_box(head.as_bytes()), &limits);
-        // By reference, so that the black box adds no copies.
+        // The result is passed by reference, so that the black box adds no copies.
         if !matches!(black_box(&parsed), Ok(Some(_))) {
             return eprintln!("not a complete head: {parsed:?}");
         }

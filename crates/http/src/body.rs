@@ -41,7 +41,7 @@ impl BodyFraming {
     }
 }
 
-/// Reads one body from a sequence of bytes. At most 40 bytes, since every connection has a reader.
+/// Reads one body from a sequence of bytes. At most 40 bytes, since each body that is being received has a reader.
 #[derive(Clone, Debug)]
 pub struct BodyReader(BodyReaderState);
 

@@ -67,8 +67,8 @@ pub(crate) fn strip_prefix<'b, const N: usize>(
 pub(crate) fn split_at_colon(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (words, _) = bytes.as_chunks::<8>();
     for (i, word) in words.iter().enumerate() {
-        // Marks lanes equal to `:` and lanes from 0x80, which no field name contains. A borrow can also set marks above
-        // the first marked lane.
+        // `marks` has a bit in lanes equal to `:` and in lanes from 0x80, which no field name contains. A borrow can
+        // also set bits above the first marked lane.
         let marks = (u64::from_le_bytes(*word) ^ spread(b':')).wrapping_sub(ONES) & HIGH;
         if marks != 0 {
             return match bytes.split_at(i * 8 + first_lane(marks)) {
@@ -203,7 +203,7 @@ fn suspect_in(chunk: &[u8; 16]) -> Option<usize> {
 fn suspect_lane(word: u64) -> Option<usize> {
     let below_space = word.wrapping_sub(spread(0x20));
     let above_tilde = word.wrapping_add(ONES);
-    // Also marks most lanes from 0x80; those marks are removed only if there are any.
+    // Most lanes from 0x80 are marked, too; their marks are removed only if there are any.
     let marks = (below_space | above_tilde) & HIGH;
     if marks == 0 || marks & !word == 0 {
         return None;

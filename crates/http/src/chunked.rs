@@ -137,7 +137,7 @@ impl ChunkedDecoder {
         // Bytes beyond the longest possible section are hidden, so that the result does not depend on how many of them
         // have arrived already.
         let len_max = self.trailers_len_max as usize;
-        // The empty line after the section.
+        // The section is followed by an empty line of two bytes.
         let section_len_max = len_max.saturating_add(2);
         let rest = rest.get(..section_len_max).unwrap_or(rest);
         let mut next = rest;
@@ -298,7 +298,7 @@ impl ChunkedDecoder {
             return Ok(ChunkState::Trailers);
         }
         self.extension_budget = self.extension_len_max;
-        // Checked before the data arrives, so that a chunk that is too long is refused immediately.
+        // The size is checked before the data arrives, so that a chunk that is too long is refused immediately.
         match self.body_remaining.checked_sub(self.chunk_remaining) {
             Some(remaining) => self.body_remaining = remaining,
             None => return Err(RequestRefusal::BodyTooLarge),

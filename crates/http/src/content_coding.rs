@@ -149,7 +149,7 @@ impl CodingWeights {
                 },
             };
             *slot = match (*slot, weight) {
-                // The stricter weight: `gzip, gzip;q=0` excludes gzip.
+                // The lower weight counts: `gzip, gzip;q=0` excludes gzip.
                 (Some(old), Some(new)) => Some(old.min(new)),
                 (old, new) => old.or(new),
             };
@@ -161,7 +161,7 @@ impl CodingWeights {
         let mut best = (0, ContentCoding::Identity);
         for encoding in available.with(ContentCoding::Identity).iter() {
             let weight = self.weight(encoding);
-            // Strictly greater: among equal weights the first in the order of preference wins.
+            // The comparison is strict: among equal weights the first in the order of preference wins.
             if weight > best.0 {
                 best = (weight, encoding);
             }

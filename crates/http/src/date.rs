@@ -94,7 +94,8 @@ fn asctime(date: &[u8]) -> Option<u64> {
     seconds(decimal(&date[20..])?, month, decimal(day)?, &date[11..19])
 }
 
-/// The full year of a two-digit year: if that is more than 50 years ahead, it is in the past (RFC 9110 §5.6.7).
+/// The full year of a two-digit year. A year that is more than 50 years ahead means the year a century before (RFC 9110
+/// §5.6.7).
 fn full_year(two_digits: u64, now_secs: u64) -> u64 {
     let (now, _, _) = civil_from_days(now_secs.min(LAST_SECS) / DAY_SECS);
     // Start with the century of `now_secs`.
@@ -134,7 +135,7 @@ fn days_from_civil(year: u64, month: u64, day: u64) -> u64 {
     year * 365 + year / 4 - year / 100 + year / 400 + day_of_year - 719_468
 }
 
-/// The inverse of [`days`]: year, month, day.
+/// The inverse of [`days_from_civil`]: year, month, day.
 fn civil_from_days(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     // An era has 400 years.

@@ -20,9 +20,9 @@ impl From<RequestRefusal> for LineParseStop {
 
 /// A field line.
 pub(crate) struct FieldLine<'b> {
-    /// Not validated yet, see [`name_fault`].
+    /// The name, not validated yet (see [`name_fault`]).
     pub(crate) name: &'b [u8],
-    /// Validated, without surrounding whitespace.
+    /// The value, validated, without surrounding whitespace.
     pub(crate) value: &'b [u8],
     /// The bytes after the line.
     pub(crate) next: &'b [u8],

@@ -32,7 +32,7 @@ impl<'v> HeadWriter<'v> {
     /// [`crate::date::format`].
     pub fn start(out: &'v mut Vec<u8>, status: StatusCode, date: &[u8; 29]) -> HeadWriter<'v> {
         if status == StatusCode::OK {
-            // Most responses are 200: one copy.
+            // Most responses are 200, for which one copy suffices.
             out.extend_from_slice(b"HTTP/1.1 200 OK\r\nDate: ");
         } else {
             put_status_line(out, status);

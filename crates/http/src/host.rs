@@ -76,7 +76,7 @@ fn split(raw: &[u8]) -> Option<(&[u8], &[u8])> {
 fn name_end(raw: &[u8]) -> Option<usize> {
     let mut rest = raw;
     loop {
-        // An empty label: the name is empty, has a double dot, or ends with a dot.
+        // If the label is empty, the name is empty, has a double dot, or ends with a dot.
         let label_end = byte_scan::skip(rest, HOST);
         if label_end.len() == rest.len() {
             break;

@@ -77,8 +77,8 @@ fn evaluate_steps(
         if !any_matches(&req.if_match(), validators.etag, TagComparison::Strong) {
             return PreconditionOutcome::Failed;
         }
-    // If-Unmodified-Since is ignored if there is an If-Match (§13.1.4).
     } else if modified_after(req.if_unmodified_since(), validators, now_secs) == Some(true) {
+        // If-Unmodified-Since counts only without If-Match (§13.1.4).
         return PreconditionOutcome::Failed;
     }
     let is_read = matches!(req.method, Method::Get | Method::Head);

@@ -114,7 +114,7 @@ fn starts_like(bytes: &[u8], start: &[u8]) -> bool {
 }
 
 fn parse_v1(bytes: &[u8]) -> Result<Option<ProxyHeader>, ProxyHeaderError> {
-    // Limits the search, since a client could send an endless line.
+    // The search is limited, since a client could send an endless line.
     let line = &bytes[..bytes.len().min(V1_LEN_MAX)];
     let Some(end) = line.iter().position(|byte| *byte == b'\n') else {
         return match bytes.len() < V1_LEN_MAX {
@@ -177,7 +177,7 @@ fn parse_v2(bytes: &[u8]) -> Result<Option<ProxyHeader>, ProxyHeaderError> {
         return Err(ProxyHeaderError::Command);
     }
     let whole_len = V2_START_LEN + len;
-    // Checked before the rest arrives, so that the server does not wait for a false length.
+    // The length is checked before the rest arrives, so that the server does not wait for a false length.
     if whole_len > V2_LEN_MAX {
         return Err(ProxyHeaderError::TooLong);
     }

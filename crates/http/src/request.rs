@@ -1,9 +1,9 @@
 //! The head of a request, in one form for all versions of HTTP: method, target, authority and fields, as slices of the
 //! receive buffer.
 //!
-//! Each protocol's parser fills it: [`crate::h1::parse`] from text; the HTTP/2 server writes decoded fields as lines
-//! into a buffer. The lines are kept as received and may include connection-specific fields; the protocol's parser
-//! returns their meaning (framing, persistence) separately.
+//! Each protocol's parser builds a [`Request`]: [`crate::h1::parse`] from text; the HTTP/2 server writes decoded fields
+//! as lines into a buffer. The lines are kept as received and may include connection-specific fields; the protocol's
+//! parser returns their meaning (framing, persistence) separately.
 
 mod index;
 mod owned;

@@ -69,8 +69,8 @@ fn decode_as<'a>(
         len += 1;
     }
     let decoded = &out[..len];
-    // Checked after decoding, since `%2e%2e` is a dot segment, too. Backslashes delimit segments here because some
-    // origins treat them as slashes.
+    // Dot segments are refused after decoding, since `%2e%2e` is one, too. Backslashes delimit segments here because
+    // some origins treat them as slashes.
     if decoded
         .split(|b| matches!(b, b'/' | b'\\'))
         .any(|segment| segment == b"." || segment == b"..")

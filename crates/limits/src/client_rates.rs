@@ -17,7 +17,7 @@ const WAYS: usize = 8;
 #[derive(Debug)]
 pub struct ClientRates {
     buckets: Mutex<BucketTable>,
-    /// Keyed, so that a client cannot choose addresses that share a set.
+    /// The hasher is keyed, so that a client cannot choose addresses that share a set.
     hasher: RandomState,
 }
 
@@ -49,7 +49,7 @@ impl ClientRates {
     /// Takes a token of a client.
     ///
     /// # Errors
-    /// The client has no token; the ms until its next one.
+    /// The client has no token; the value is the time until its next token in ms.
     pub fn take(&self, client: IpAddr, now_ms: u64) -> Result<(), u64> {
         let hash = self.hash(client);
         self.lock().take(hash, now_ms)
@@ -79,7 +79,7 @@ impl ClientRates {
 impl BucketTable {
     /// A table for at least `clients_max` clients.
     fn new(rate: RequestRate, clients_max: usize) -> BucketTable {
-        // A power of two, so that a mask selects the set.
+        // The number of sets is a power of two, so that a mask selects the set.
         let sets = clients_max.div_ceil(WAYS).next_power_of_two();
         BucketTable {
             rate: CellRate::new(rate),

@@ -109,7 +109,7 @@ impl ClientShares {
 
     fn slots(&self, client: IpAddr) -> [usize; 2] {
         let hash = self.hasher.hash_one(client_network(client));
-        // Two independent parts of the hash.
+        // The two slots come from independent parts of the hash.
         [hash as usize % ROW_LEN, (hash >> 32) as usize % ROW_LEN]
     }
 }

@@ -130,7 +130,7 @@ impl ConcurrencyLimit {
     fn admit_next(&self, worker: usize) {
         while self.waiting() > 0 {
             let mut queues = self.lock();
-            // Checked again with the lock: a concurrent release may have admitted the waiters.
+            // The queue is checked again with the lock: a concurrent release may have admitted the waiters.
             if queues.len() == 0 || !self.try_count() {
                 return;
             }
@@ -177,7 +177,7 @@ impl PermitWait {
             return Ok(Some(permit));
         }
         let mut queues = self.limit.lock();
-        // Checked with the lock, so that the queue never exceeds its limit.
+        // The length is checked with the lock, so that the queue never exceeds its limit.
         if queues.len() >= self.limit.waiting_max {
             return Err(TooManyWaiters);
         }

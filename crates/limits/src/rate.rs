@@ -6,9 +6,9 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// A number of requests in a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestRate {
-    /// At least 1.
+    /// The number of requests in each period; at least 1.
     pub requests: u64,
-    /// At least 1; in the configuration a second, a minute or an hour.
+    /// The length of the period; at least 1. In the configuration it is a second, a minute or an hour.
     pub period_ms: u64,
     /// The most requests at the same time; in the configuration 1 to 1 000 000. Default there: the number of requests
     /// in one second, but at least 1.
@@ -71,7 +71,7 @@ impl BucketState {
     /// Takes a token.
     ///
     /// # Errors
-    /// The bucket is empty; the ms until the next token.
+    /// The bucket is empty; the value is the time until the next token in ms.
     pub fn take(&mut self, rate: CellRate, now_ms: u64) -> Result<(), u64> {
         // A refused token must not be charged.
         let mut charged = *self;
@@ -119,7 +119,7 @@ impl TokenBucket {
     /// Takes a token.
     ///
     /// # Errors
-    /// The bucket is empty; the ms until the next token.
+    /// The bucket is empty; the value is the time until the next token in ms.
     pub fn take(&self, now_ms: u64) -> Result<(), u64> {
         let try_take = |full_ns: u64| {
             let mut state = BucketState { full_ns };

@@ -75,7 +75,7 @@ struct ClassState<W> {
 /// The immediate outcome of a call.
 #[derive(Debug, PartialEq, Eq)]
 pub enum CallArrival<W> {
-    /// It begins.
+    /// The call begins.
     Begins,
     /// The call waits; [`give_up`](ClassScheduler::give_up) takes this ticket. The last call in the queue of a lower
     /// class may have been displaced.
@@ -92,9 +92,9 @@ pub enum CallArrival<W> {
 /// The outcome of a waiting call.
 #[derive(Debug, PartialEq, Eq)]
 pub enum CallOutcome<W> {
-    /// It begins.
+    /// The call begins.
     Begins(W),
-    /// The call has waited longer than its class permits; the class number.
+    /// The call has waited longer than its class permits. The number is that of the class.
     TooLate(usize, W),
 }
 
@@ -153,7 +153,7 @@ impl<W> ClassScheduler<W> {
     /// Removes a waiting call. False if its outcome was returned before.
     pub fn give_up(&mut self, class: usize, ticket: u64) -> bool {
         let is_removed = self.classes[class].queue.remove(ticket);
-        // If the call has begun or was displaced in the meantime, it was already subtracted.
+        // If the call has begun or was displaced in the meantime, `waiting` no longer counts it.
         self.waiting -= usize::from(is_removed);
         is_removed
     }

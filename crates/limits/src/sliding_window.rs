@@ -24,7 +24,7 @@ impl SlidingWindow {
     /// Records an event.
     ///
     /// # Errors
-    /// The limit is reached; the time from which on an event is possible.
+    /// The limit is reached; the value is the time from which on an event is possible.
     pub fn take(&mut self, now_s: u64) -> Result<(), u64> {
         while self
             .times_s

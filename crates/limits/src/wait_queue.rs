@@ -8,7 +8,7 @@ pub struct WaitQueue<W>(VecDeque<PermitWaiter<W>>);
 
 #[derive(Debug)]
 struct PermitWaiter<W> {
-    /// Ascending in the queue.
+    /// The waiter's ticket. Tickets ascend in the queue.
     ticket: u64,
     /// The waiter's arrival time or deadline.
     time_ms: u64,

@@ -106,7 +106,7 @@ impl DateText {
 
 fn combined(entry: &AccessEntry<'_>, date: &[u8], out: &mut Vec<u8>) {
     address(entry.peer, out);
-    // The client's identity (RFC 1413), which is never known.
+    // The dash stands for the client's identity (RFC 1413), which is never known.
     out.extend_from_slice(b" - ");
     match entry.user {
         b"" => out.push(b'-'),
@@ -176,7 +176,7 @@ fn json(entry: &AccessEntry<'_>, date: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\"}");
 }
 
-/// An IPv4-mapped address is shown as IPv4.
+/// Appends an address; an IPv4-mapped address is shown as IPv4.
 fn address(address: IpAddr, out: &mut Vec<u8>) {
     match address.to_canonical() {
         IpAddr::V4(address) => {

@@ -1,7 +1,8 @@
 //! The error log: messages with a level and a time. A message below the configured level costs only one comparison.
 //!
 //! A message that is repeated within a second is counted, not written, so that a flood of errors does not become a
-//! flood of lines. The lines are pushed into a `LineSink`. The last errors and warnings are kept in memory, for dashboards.
+//! flood of lines. The lines are pushed into a `LineSink`. The last errors and warnings are kept in memory, for
+//! dashboards.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write};
@@ -42,11 +43,11 @@ const KEPT_MAX: usize = 100;
 /// An error or a warning that was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedMessage {
-    /// When, in milliseconds since 1970.
+    /// The time of the message in milliseconds since 1970.
     pub unix_ms: u64,
-    /// Its severity.
+    /// The severity of the message.
     pub level: LogLevel,
-    /// Its text, without control characters.
+    /// The text, without control characters.
     pub text: String,
 }
 
@@ -79,7 +80,7 @@ impl ErrorLogger {
         if level > self.level {
             return;
         }
-        // Formatted before the lock is taken, since other threads wait for the lock.
+        // The message is formatted before the lock is taken, since other threads wait for the lock.
         let message = message.to_string();
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -157,11 +158,11 @@ struct RecentMessages {
 struct LogMessage {
     level: LogLevel,
     text: String,
-    /// When it was written.
+    /// When the message was written.
     written_ms: u64,
-    /// The time of its last occurrence.
+    /// The time of the message's last occurrence.
     last_ms: u64,
-    /// The number of occurrences since it was written.
+    /// The number of occurrences since the message was written.
     repeated: u64,
 }
 

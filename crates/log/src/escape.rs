@@ -37,7 +37,7 @@ pub fn json_escaped(bytes: &[u8], out: &mut Vec<u8>) {
         match c {
             '"' => out.extend_from_slice(b"\\\""),
             '\\' => out.extend_from_slice(b"\\\\"),
-            // C1 and DEL, too: JSON allows them, but a terminal interprets them.
+            // C1 controls and DEL are escaped, too: JSON allows them, but a terminal interprets them.
             c if c.is_control() => drop(write!(out, "\\u{:04x}", u32::from(c))),
             c => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
         }
@@ -53,7 +53,8 @@ fn are_plain(bytes: &[u8]) -> bool {
     bytes.as_chunks().0.iter().chain([last]).all(is_chunk_plain)
 }
 
-/// Without an early exit the compiler turns the comparisons into a few vector instructions.
+/// Whether all bytes of a chunk are plain. Without an early exit the compiler turns the comparisons into a few vector
+/// instructions.
 fn is_chunk_plain(chunk: &[u8; 16]) -> bool {
     chunk.iter().fold(true, |is_chunk_plain_so_far, byte| {
         is_chunk_plain_so_far & is_plain(*byte)

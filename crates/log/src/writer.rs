@@ -217,14 +217,14 @@ impl LineSink {
         self.shared.lost.load(Relaxed)
     }
 
-    /// Adds whole lines. False if they did not fit: they are lost and counted. Never waits for the destination; its
-    /// buffer is locked for a copy at most.
+    /// Adds whole lines. False if they did not fit: they are lost and counted. Never waits for the destination; the
+    /// sink's buffer is locked for a copy at most.
     pub fn push(&self, lines: &[u8]) -> bool {
         if lines.is_empty() {
             return true;
         }
         let mut buffer = lock(&self.buffer);
-        // Checked under the buffer's lock, so that no line is added after `close`.
+        // `is_closed` is checked under the buffer's lock, so that no line is added after `close`.
         let pending_before = match buffer.is_closed {
             true => None,
             false => self.shared.reserve(lines.len()),
@@ -259,7 +259,8 @@ impl WriterState {
         self.pending_len.fetch_update(Relaxed, Relaxed, grown).ok()
     }
 
-    /// Taking the lock orders the wake-up after the added bytes, and before the thread's next check or sleep.
+    /// Wakes the writer thread. Taking the lock orders the wake-up after the added bytes, and before the thread's next
+    /// check or sleep.
     fn wake(&self) {
         drop(lock(&self.control));
         self.changed.notify_all();
@@ -268,7 +269,7 @@ impl WriterState {
     fn close(&self) -> MutexGuard<'_, WriterControl> {
         let mut control = lock(&self.control);
         control.is_closed = true;
-        // Set under the lock of each buffer, where `push` checks it.
+        // Each flag is set under the lock of its buffer, where `push` checks the flag.
         for buffer in &control.buffers {
             lock(buffer).is_closed = true;
         }
@@ -342,7 +343,7 @@ impl WriterControl {
 }
 
 fn write_all<O: EntryOutput>(shared: &WriterState, mut output: O) {
-    // Swapped with the buffer being written, so that sinks continue with allocated memory.
+    // This vector is swapped with the buffer being written, so that sinks continue with allocated memory.
     let mut lines = Vec::new();
     while let Some(round) = shared.next_round() {
         let mut gathered_len = 0;

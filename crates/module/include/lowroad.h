@@ -20,7 +20,7 @@
 extern "C" {
 #endif
 
-/* The version of this interface. Functions may be added to it at the end; anything else changes it. */
+/* The version of this interface. Adding functions at the end keeps the version; any other change increments it. */
 #define LOWROAD_ABI 1
 
 /* A call: a request that the module is answering; in lowroad_start, the worker. The server owns the struct, and the
@@ -30,11 +30,11 @@ typedef struct lowroad_call lowroad_call;
 
 /* The events that lowroad_handle receives. */
 enum lowroad_event {
-    LOWROAD_REQUEST = 1,   /* A request arrived: always the first event of a call. */
-    LOWROAD_BODY = 2,      /* `number` bytes of the request's body are available: lowroad_read. */
+    LOWROAD_REQUEST = 1,   /* A request arrived. This is always the first event of a call. */
+    LOWROAD_BODY = 2,      /* `number` bytes of the request's body are available to lowroad_read. */
     LOWROAD_BODY_END = 3,  /* The body is complete; also sent for a request without a body. */
     LOWROAD_TIMER = 4,     /* The time set with lowroad_timer has passed. */
-    LOWROAD_FETCHED = 5,   /* Fetch `number` is complete: lowroad_fetched. */
+    LOWROAD_FETCHED = 5,   /* Fetch `number` is complete; see lowroad_fetched. */
     LOWROAD_CONTINUED = 6, /* lowroad_continue was called. */
     LOWROAD_ROOM = 7,      /* The output buffer has room again, after lowroad_send returned 0. */
     LOWROAD_GONE = 8       /* The client closed, or the time limit passed. No further event; free the call's memory. */
@@ -141,7 +141,7 @@ struct lowroad_host {
 };
 
 /* Weak, so that several files of one module may include this header. Hidden, so that the
- * dynamic linker does not resolve it to another module's. */
+ * dynamic linker does not resolve the variable to that of another module. */
 __attribute__((weak, visibility("hidden"))) const struct lowroad_host *lowroad_server;
 #define LOWROAD_CALL(name) lowroad_server->name
 

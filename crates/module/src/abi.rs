@@ -110,8 +110,8 @@ impl CallHost for ForeignCall {
 pub fn start<M: Module>(worker: CallPointer) -> *mut c_void {
     let mut host = ForeignCall(worker);
     // The server can reset an instance to its state after the start only if its memory has not grown since. Therefore
-    // the allocator is made to get its first page now; the length is not constant, so the compiler cannot remove the
-    // allocation.
+    // the allocator is made to get its first page now; the length of the vector is not constant, so the compiler cannot
+    // remove the allocation.
     #[cfg(target_arch = "wasm32")]
     drop(vec![0u8; usize::from(host.now_ms() != 0)]);
     let started = catch_unwind(AssertUnwindSafe(|| {

@@ -8,21 +8,21 @@ use std::borrow::Cow;
 /// An event of a call, passed to the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallEvent {
-    /// A request has arrived: always the first event of a call.
+    /// A request has arrived. This is always the first event of a call.
     Request,
-    /// This number of bytes of the request body is available: [`crate::Call::read`].
+    /// This number of bytes of the request body is available to [`crate::Call::read`].
     Body(u32),
     /// The body is complete; this event also follows a request without a body.
     BodyEnd,
     /// The time set with [`crate::Call::timer`] has passed.
     Timer,
-    /// The fetch with this number is complete: [`crate::Call::fetched`].
+    /// The fetch with this number is complete; [`crate::Call::fetched`] returns its result.
     Fetched(u32),
     /// The call was resumed with its ticket.
     Continued,
     /// There is room again, after [`crate::Call::send`] had returned `SendStatus::Full`.
     Room,
-    /// The client has closed the connection, or the time limit has passed. The last event of the call.
+    /// The client has closed the connection, or the time limit has passed. This is the last event of the call.
     Gone,
 }
 

@@ -77,7 +77,8 @@ pub(crate) fn step<M: Module>(
     let next = match stored_memory {
         Some(memory) => module.handle(&mut call, memory, event),
         None => {
-            // Boxed only if the call waits, so that a module that answers immediately needs no allocation.
+            // The memory is boxed only if the call waits, so that a module that answers immediately needs no
+            // allocation.
             let mut memory = M::Memory::default();
             let next = module.handle(&mut call, &mut memory, event);
             if next == CallStep::Wait && event != CallEvent::Gone {

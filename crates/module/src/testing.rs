@@ -394,7 +394,7 @@ impl TicketTable {
         let unused = |state: &mut (u64, Vec<u64>)| !state.1.contains(&number);
         let waited = self.used.wait_timeout_while(state, LIMIT, unused);
         let (mut state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-        // Removed, so that a later wait for the same ticket requires another use.
+        // The use is removed, so that a later wait for the same ticket requires another use.
         state.1.retain(|used| *used != number);
         !timeout.timed_out()
     }

@@ -3,7 +3,7 @@
 //!
 //!     cargo run --release -p lowroad-module-host --example wasm_cost -- [CALLS [FORM]]
 //!
-//! With a form, only that one is called, in a small pool, for tools that count instructions.
+//! With FORM, only that form is called, in a small pool, for tools that count instructions.
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};

@@ -39,7 +39,7 @@ pub trait ModuleBackend: Send + Sync + 'static {
     /// The module's side of one call.
     type CallInstance: Instance;
 
-    /// Creates the instance for a call on a worker. Must not block or take long.
+    /// Creates the instance for a call on a worker. This must not block or take long.
     ///
     /// # Errors
     /// The response if the module cannot accept the call.
@@ -56,8 +56,8 @@ pub trait Instance: Send + 'static {
     /// The call's state.
     fn call(&mut self) -> &mut HostedCall;
 
-    /// Fast path: passes an event to the module if that is possible immediately and without a future; does not
-    /// allocate. `None` if it is not possible: the event must then be passed with `handle`.
+    /// Fast path: passes an event to the module if that is possible immediately, without a future or an allocation.
+    /// `None` if it is not: the event must then be passed with `handle`.
     fn try_handle(&mut self, event: CallEvent) -> Option<Result<CallStep, HandlerFailure>> {
         let _ = event;
         None

@@ -2,8 +2,8 @@
 //! request fails with 500.
 //!
 //! `WasmRuntime` is shared by all modules, `file` holds a module's newest version, `code` is one compiled version, and
-//! `instance` runs it. By default an instance serves one request; it is new or has been reset to its state after the
-//! start (`fresh`, `snapshot`). Optionally, each worker keeps one instance for all of its requests
+//! `instance` runs it. By default an instance serves one request; the instance is new or has been reset to its state
+//! after the start (`fresh`, `snapshot`). Optionally, each worker keeps one instance for all of its requests
 //! (`retained_instance`). [`crate::module`] defines calls and how they wait.
 
 mod code;
@@ -126,7 +126,7 @@ impl module::ModuleBackend for WasmCode {
     }
 }
 
-/// An instance with one of its calls.
+/// An instance, with the call that it serves here.
 pub enum Instance {
     /// An instance that serves only this call.
     #[doc(hidden)]

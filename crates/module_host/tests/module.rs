@@ -1,5 +1,5 @@
 //! Modules in each native form (built in, library, separate process): each feature is tested with the same module in
-//! Rust and in C; then the features of libraries only.
+//! Rust and in C; then follow the features that only libraries have.
 
 #[path = "module/busy.rs"]
 mod busy;

@@ -1,6 +1,6 @@
 //! Password authentication methods: `mysql_native_password`, `caching_sha2_password` and `sha256_password`. For the
-//! last two, the server can request the full password, which is sent inside TLS or encrypted with RSA-OAEP. Independent
-//! of packets and connections.
+//! last two, the server can request the full password, which is sent inside TLS or encrypted with RSA-OAEP. This module
+//! is independent of packets and connections.
 
 use alloc::vec::Vec;
 
@@ -19,7 +19,7 @@ pub enum AuthPlugin {
     CachingSha2,
     /// `sha256_password`, which always requires the full password
     Sha256,
-    /// A method that this client does not support; a message with the remedy.
+    /// A method that this client does not support; the text is a message with the remedy.
     Unknown(&'static str),
 }
 
@@ -53,7 +53,7 @@ impl AuthPlugin {
         }
     }
 
-    /// The plugin's name; for an unknown plugin, that of the default.
+    /// The plugin's name; for an unknown plugin, the name of the default plugin.
     pub fn name(&self) -> &'static str {
         match self {
             AuthPlugin::CachingSha2 => "caching_sha2_password",
@@ -111,7 +111,7 @@ pub fn encrypt_password(
         .zip(salt.iter().cycle())
         .map(|(byte, salt)| byte ^ salt);
     let salted: Vec<u8> = salted.collect();
-    // Hashed to the length of a seed, so that all 32 random bytes contribute.
+    // The random bytes are hashed to the length of a seed, so that all 32 of them contribute.
     let seed = Sha1::digest(random);
     password_encryption::rsa_oaep_encrypt(&salted, key_pem, &seed.into())
 }

@@ -1,5 +1,5 @@
-//! The client as a state machine: which packet it expects, and how it handles it. Has no socket and no clock: to
-//! enforce timeouts, the caller closes the connection.
+//! The client as a state machine: which packet it expects, and how it handles it. The client has no socket and no
+//! clock: to enforce timeouts, the caller closes the connection.
 
 mod login;
 mod result;
@@ -17,7 +17,7 @@ use crate::packet_reader::PacketReader;
 use crate::request;
 use crate::statements::StatementTable;
 
-/// An empty buffer with a larger capacity than this is freed.
+/// The maximum capacity of a buffer that is kept while empty; a larger one is freed.
 const BUFFER_LEN_MAX: usize = 64 << 10;
 
 /// CR_PARAMS_NOT_BOUND, an error number of the range that clients use: "No data supplied for parameters in prepared
@@ -29,7 +29,7 @@ const CR_PARAMS_NOT_BOUND: u16 = 2031;
 enum ClientState {
     /// The greeting.
     Greeting,
-    /// None until the TLS handshake is complete.
+    /// No packet is expected until the TLS handshake is complete.
     Tls,
     /// The result of the login, or a further authentication request.
     Login,
@@ -37,7 +37,7 @@ enum ClientState {
     Key,
     /// The result of a statement that sets session variables.
     Setting,
-    /// None: the client is ready to execute a statement.
+    /// No packet is expected: the client is ready to execute a statement.
     Idle,
     /// The id of a prepared statement, and the numbers of its parameters and columns.
     Prepared,
@@ -56,7 +56,7 @@ enum ClientState {
     },
     /// A row, or the end of the rows.
     Rows,
-    /// None: the connection has ended.
+    /// No packet is expected: the connection has ended.
     Ended,
 }
 
@@ -66,7 +66,7 @@ pub struct MySqlClient {
     limits: MySqlLimits,
     random: [u8; 32],
     state: ClientState,
-    /// The greeting; kept during the TLS handshake, until it is answered.
+    /// The greeting, which is kept during the TLS handshake, until it is answered.
     greeting: Option<ServerGreeting>,
     is_tls: bool,
     capabilities: SessionCapabilities,
@@ -167,8 +167,8 @@ impl MySqlClient {
         self.sent = 0;
     }
 
-    /// Executes a statement; prepares it first if necessary. `values` replace its `?`. The last event is
-    /// `MySqlEvent::Done` or `MySqlEvent::Failed`.
+    /// Executes a statement; prepares it first if necessary. `values` replace the `?` of the statement. The last event
+    /// is `MySqlEvent::Done` or `MySqlEvent::Failed`.
     ///
     /// # Errors
     /// The statement was not started.
@@ -194,7 +194,7 @@ impl MySqlClient {
             self.expect(ClientState::Result);
             return Ok(());
         }
-        // If the number of values is wrong, a known statement is prepared again; the mismatch is reported when its
+        // If the number of values is wrong, a known statement is prepared again; the mismatch is reported when the
         // reply arrives.
         let (text, packet, waiting_count) = &mut self.pending_execute;
         packet.clear();
@@ -232,7 +232,7 @@ impl MySqlClient {
 
     /// Sets the state after a command was written.
     fn expect(&mut self, state: ClientState) {
-        // Each command starts with sequence number 0; the first packet of the reply has 1.
+        // Each command starts with sequence number 0; the first packet of the reply has number 1.
         self.sequence = 1;
         self.row_count = 0;
         self.state = state;
@@ -255,7 +255,7 @@ impl MySqlClient {
             self.partial.extend_from_slice(part);
             rest = after;
             if packet::missing(&self.partial, len_max)? == 0 {
-                // Taken out, since events borrow the packet while the client changes.
+                // The buffer is taken out, since events borrow the packet while the client changes.
                 let partial = core::mem::take(&mut self.partial);
                 if let Some((packet, _)) = packet::first(&partial, len_max)? {
                     self.packet(&packet, events)?;
@@ -286,7 +286,8 @@ impl MySqlClient {
         events: &mut impl FnMut(MySqlEvent<'_>),
     ) -> Result<(), MySqlError> {
         if self.state == ClientState::Idle {
-            // A packet while no command is in progress: the server is shutting down, or has closed an idle session.
+            // A packet while no command is in progress means that the server is shutting down, or has closed an idle
+            // session.
             return Err(MySqlError::SessionClosed);
         }
         // A gap in the sequence numbers shows that bytes were lost or injected.
@@ -309,7 +310,8 @@ impl MySqlClient {
                 self.parameter(payload, remaining, columns, events)
             }
             ClientState::Greeting => self.greeting(payload, events),
-            // Otherwise a packet that an attacker injects before the handshake would count as received inside TLS.
+            // If it were accepted, a packet that an attacker injects before the handshake would count as received
+            // inside TLS.
             ClientState::Tls => Err(MySqlError::Protocol("a packet before the TLS handshake")),
             ClientState::Login => self.login(payload, events),
             ClientState::Key => self.key(payload, events),

@@ -44,7 +44,7 @@ pub enum ColumnType {
     Text,
     /// BLOB, BINARY, and text with a binary collation
     Bytes,
-    /// Only NULL
+    /// A column that contains only NULL
     Null,
 }
 
@@ -74,12 +74,12 @@ impl ColumnInfo {
             from.text()?;
         }
         let name = from.text()?;
-        // The original column name.
+        // The next text is the original column name, which is not used.
         from.text()?;
         if name.len() > NAME_LEN_MAX {
             return Err(MySqlError::Protocol("a column's name is too long"));
         }
-        // The length of the fixed fields that follow.
+        // The next number is the length of the fixed fields that follow.
         from.lenenc()?;
         let collation = from.u16()?;
         from.u32()?;

@@ -3,7 +3,7 @@
 use crate::error::MySqlError;
 use crate::packet_reader::PacketReader;
 
-/// The maximum text length: suffices for 32-bit days, too.
+/// The maximum text length, which suffices for 32-bit days, too.
 pub const LEN_MAX: usize = 32;
 
 /// A short ASCII text, without an allocation.

@@ -7,7 +7,7 @@ use core::fmt;
 pub enum MySqlError {
     /// The server violated the protocol, as described.
     Protocol(&'static str),
-    /// The server requires a feature that this client does not support; a message with the remedy.
+    /// The server requires a feature that this client does not support; the text is a message with the remedy.
     Unsupported(&'static str),
     /// The server offers no TLS, which [`TlsPolicy::Required`](crate::TlsPolicy) requires.
     NoTls,
@@ -22,12 +22,12 @@ pub enum MySqlError {
     /// The server has ended the session: it is shutting down, has killed the session, or the session was idle for too
     /// long.
     SessionClosed,
-    /// The connection has ended before.
+    /// The connection had already ended.
     Ended,
 }
 
 impl MySqlError {
-    /// Whether the response to a statement exceeds this client's limits or has an unsupported form. Then the cause is
+    /// Whether the response to a statement exceeds this client's limits or has an unsupported form. If so, the cause is
     /// the statement or a limit, and the server may be healthy.
     pub fn is_response_error(self) -> bool {
         match self {

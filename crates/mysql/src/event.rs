@@ -15,7 +15,7 @@ pub enum SqlValue<'v> {
     Float(f64),
     /// Text in UTF-8.
     Text(&'v str),
-    /// Bytes; also text with a binary collation, which the protocol does not distinguish.
+    /// Bytes, or text with a binary collation, which the protocol does not distinguish from bytes.
     Bytes(&'v [u8]),
 }
 
@@ -29,7 +29,7 @@ pub enum MySqlEvent<'e> {
     Ready,
     /// A result begins. A procedure can have several results.
     Columns(&'e [ColumnInfo]),
-    /// The next value of the current row; one per column.
+    /// The next value of the current row; there is one per column.
     Value(SqlValue<'e>),
     /// The current row is complete.
     RowEnd,
@@ -47,8 +47,8 @@ pub enum MySqlEvent<'e> {
 /// A failure reported by the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerFailure<'e> {
-    /// The server's error number, such as 1146. 2031 is from this client: the number of values does not match the
-    /// statement.
+    /// The server's error number, such as 1146. The number 2031 is set by this client: the number of values does not
+    /// match the statement.
     pub code: u16,
     /// SQLSTATE, such as `42S02`.
     pub state: &'e str,

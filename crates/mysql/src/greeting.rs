@@ -1,5 +1,5 @@
-//! Parses the server's greeting (handshake version 10) and builds the reply. Negotiates capabilities; independent of
-//! passwords.
+//! Parses the server's greeting (handshake version 10) and builds the reply. Negotiates capabilities. This module is
+//! independent of passwords.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -47,9 +47,9 @@ pub struct ServerGreeting {
 /// Capabilities that both the client and the server support.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SessionCapabilities {
-    /// Lists of columns are not followed by an EOF packet.
+    /// Whether lists of columns are not followed by an EOF packet.
     pub deprecates_eof: bool,
-    /// The column definitions of a prepared statement are sent again only if they have changed.
+    /// Whether the column definitions of a prepared statement are sent again only if they have changed.
     pub caches_columns: bool,
 }
 
@@ -65,7 +65,7 @@ pub fn read(payload: &[u8]) -> Result<ServerGreeting, MySqlError> {
         ));
     }
     let version = from.until_zero();
-    // The connection id.
+    // The connection id is skipped.
     from.bytes(4)?;
     let mut salt = [0; 20];
     // The salt is in two parts, before and after the capabilities, for old clients that know only the first part.
@@ -78,7 +78,7 @@ pub fn read(payload: &[u8]) -> Result<ServerGreeting, MySqlError> {
     from.bytes(6)?;
     let extensions = from.u32()?;
     let required = PROTOCOL_41 | SECURE_CONNECTION | PLUGIN_AUTH;
-    // 21 bytes: the salt and a terminating zero.
+    // The 21 bytes are the salt and a terminating zero.
     if capabilities & required != required || salt_len < 21 {
         return Err(MySqlError::Unsupported(
             "the database server is too old: version 5.5 or later is required",
@@ -194,7 +194,7 @@ fn names(login: &LoginRequest) -> String {
     let charset = or_default(&login.charset, "utf8mb4");
     let default = match charset {
         "utf8mb4" => "utf8mb4_unicode_ci",
-        // Empty: the server chooses the collation.
+        // With an empty text, the server chooses the collation.
         _ => "",
     };
     match or_default(&login.collation, default) {

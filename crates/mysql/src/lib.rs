@@ -1,5 +1,5 @@
 //! A sans-I/O client for MariaDB and MySQL: the MySQL client/server protocol with prepared statements, as input bytes,
-//! output bytes and events. Has no socket, clock, thread or random generator.
+//! output bytes and events. The client has no socket, clock, thread or random generator.
 //!
 //! ```text
 //! MySqlClient::new ──input: greeting──► output: login ──input: ok──► output: settings ──input: ok──► MySqlEvent::Ready
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! One statement is in progress at a time. An error of the server is returned as `MySqlError`; the caller must then
-//! close the connection, and create a new `MySqlClient` for another one.
+//! close the connection, and create a new `MySqlClient` for another connection.
 #![no_std]
 #![forbid(unsafe_code)]
 

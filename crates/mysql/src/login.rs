@@ -5,12 +5,12 @@ use alloc::string::String;
 /// Whether a client uses TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TlsPolicy {
-    /// Never.
+    /// TLS is never used.
     #[default]
     Never,
-    /// If the server offers it.
+    /// TLS is used if the server offers it.
     IfOffered,
-    /// Always: a server without TLS is an error.
+    /// TLS is always used: a server without TLS is an error.
     Required,
 }
 
@@ -36,13 +36,13 @@ pub struct LoginRequest {
     pub tls: TlsPolicy,
     /// The session's character set; empty for utf8mb4.
     pub charset: String,
-    /// The session's collation; empty for that of the character set.
+    /// The session's collation; empty for the default collation of the character set.
     pub collation: String,
     /// The session's time zone; empty for UTC.
     pub time_zone: String,
 }
 
-/// Limits for the server's input. Exceeding one is an error: the `MySqlError` with the corresponding name.
+/// Limits for the server's input. Exceeding a limit is an error: the `MySqlError` with the corresponding name.
 #[derive(Clone, Copy, Debug)]
 pub struct MySqlLimits {
     /// Maximum length of a packet in bytes, and thus of a row or statement; at most 16 MiB - 2.

@@ -1,5 +1,5 @@
 //! Packet framing: a header (three bytes of length, one byte of sequence number) and a payload. Splits a byte stream
-//! into packets, and builds packets. Independent of payloads.
+//! into packets, and builds packets. This module is independent of payloads.
 
 use alloc::vec::Vec;
 
@@ -29,7 +29,7 @@ pub fn first(bytes: &[u8], len_max: usize) -> Result<Option<(FirstPacket<'_>, &[
         return Ok(None);
     };
     let len = u32::from_le_bytes([a, b, c, 0]) as usize;
-    // Checked as soon as the header is complete, before any payload is buffered.
+    // The length is checked as soon as the header is complete, before any payload is buffered.
     if len > len_max || len >= CONTINUED_LEN {
         return Err(MySqlError::PacketTooLong);
     }

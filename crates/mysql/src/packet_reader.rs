@@ -1,4 +1,4 @@
-//! Reads integers and strings from a packet, with bounds checks. Independent of the packets' meaning.
+//! Reads integers and strings from a packet, with bounds checks. This module is independent of the packets' meaning.
 
 use crate::error::MySqlError;
 

@@ -39,7 +39,7 @@ pub fn rsa_oaep_encrypt(
     let padding = padding.ok_or(MySqlError::Protocol(
         "its public key is too short for the password",
     ))?;
-    // The OAEP block: 0, seed, digest of the empty label, zeroes, 1, message.
+    // The OAEP block consists of 0, the seed, the digest of the empty label, zeroes, 1, and the message.
     let mut block = vec![0];
     block.extend_from_slice(random);
     block.extend_from_slice(&Sha1::digest([]));
@@ -86,9 +86,9 @@ fn key(pem: &[u8]) -> Option<LoginKey> {
     let exponent = exponent.iter().try_fold(0_u32, |number, &byte| {
         number.checked_mul(256)?.checked_add(u32::from(byte))
     })?;
-    // Bounds the computation, which grows with both; servers use 2,048 bits and 65,537.
+    // These limits bound the computation, which grows with both numbers; servers use 2,048 bits and 65,537.
     let is_supported = (128..=512).contains(&modulus.len()) && exponent <= 65_537;
-    // An RSA modulus is odd; with an even one, the reduction below would give no meaningful result.
+    // An RSA modulus is odd; with an even modulus, the reduction below would give no meaningful result.
     (is_supported && modulus.last()? % 2 == 1).then(|| LoginKey {
         modulus: modulus.into(),
         exponent,
@@ -103,7 +103,7 @@ fn trimmed(number: &[u8]) -> &[u8] {
 /// Splits off the first DER element, which must have this tag: returns its content, and the bytes after it.
 fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (&[actual_tag, first], rest) = der.split_first_chunk::<2>()?;
-    // DER lengths up to 127 are a single byte; longer ones are preceded by their number of bytes.
+    // DER lengths up to 127 are a single byte; longer lengths are preceded by their number of bytes.
     let (len, rest) = match first {
         0..=0x7f => (usize::from(first), rest),
         0x81 => rest
@@ -143,13 +143,13 @@ fn base64(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// `block` to the power of the exponent, modulo the modulus; has the length of the modulus.
+/// `block` to the power of the exponent, modulo the modulus; the result has the length of the modulus.
 fn power(block: &[u8], key: &LoginKey) -> Vec<u8> {
     let modulus = limbs(&key.modulus);
     let base = limbs(block);
     let mut result = vec![0; modulus.len()];
     result[0] = 1;
-    // Square and multiply. The exponent is public, so the time may depend on its bits.
+    // This is square-and-multiply. The exponent is public, so the time may depend on its bits.
     for bit in (0..u32::BITS - key.exponent.leading_zeros()).rev() {
         result = product(&result, &result, &modulus);
         if key.exponent >> bit & 1 == 1 {
@@ -176,7 +176,7 @@ fn product(left: &[u64], right: &[u64], modulus: &[u64]) -> Vec<u64> {
     let mut result = vec![0; modulus.len()];
     let mut addend = result.clone();
     for limb in left.iter().rev() {
-        // Double and add, reduced after each step, so that all values stay below the modulus.
+        // This is double-and-add, reduced after each step, so that all values stay below the modulus.
         for bit in (0..64).rev() {
             addend.copy_from_slice(&result);
             add(&mut result, &addend, modulus);

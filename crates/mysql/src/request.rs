@@ -1,4 +1,4 @@
-//! Encodes the client's commands. Independent of the client's state.
+//! Encodes the client's commands. This module is independent of the client's state.
 
 use alloc::vec::Vec;
 
@@ -39,8 +39,8 @@ pub fn close(to: &mut Vec<u8>, id: u32) {
     packet::end(to, start);
 }
 
-/// Writes COM_STMT_EXECUTE, which executes a prepared statement. Returns false, without writing, if it would be longer
-/// than `len_max`.
+/// Writes COM_STMT_EXECUTE, which executes a prepared statement. Returns false, without writing, if the packet would be
+/// longer than `len_max`.
 #[inline]
 pub fn execute<'v>(
     to: &mut Vec<u8>,
@@ -53,7 +53,7 @@ pub fn execute<'v>(
     let count = values.len();
     to.push(COM_STMT_EXECUTE);
     to.extend_from_slice(&id.to_le_bytes());
-    // No cursor; the iteration count is 1.
+    // There is no cursor, and the iteration count is 1.
     to.extend_from_slice(&[0, 1, 0, 0, 0]);
     if count > 0 {
         write_values(to, count, values);
@@ -75,7 +75,7 @@ pub fn set_id(packet: &mut [u8], id: u32) {
 fn write_values<'v>(to: &mut Vec<u8>, count: usize, values: impl Iterator<Item = SqlValue<'v>>) {
     let nulls = to.len();
     to.resize(nulls + count.div_ceil(8), 0);
-    // new_params_bind_flag: types follow, since they may differ from the last execution.
+    // new_params_bind_flag tells that types follow: they may differ from the last execution.
     to.push(1);
     let types = to.len();
     to.resize(types + 2 * count, 0);

@@ -1,4 +1,4 @@
-//! Reads rows of the binary protocol: a bitmap of NULLs, then the values. Independent of connections.
+//! Reads rows of the binary protocol: a bitmap of NULLs, then the values. This module is independent of connections.
 
 use crate::column::{ColumnInfo, ColumnType};
 use crate::date_time;

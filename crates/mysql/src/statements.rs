@@ -1,4 +1,4 @@
-//! The prepared statements of a connection, by their texts: a small LRU cache. Independent of packets.
+//! The prepared statements of a connection, by their texts: a small LRU cache. This module is independent of packets.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -36,7 +36,7 @@ impl StatementTable {
     /// The index of the statement with this text; marks it as used.
     #[inline]
     pub fn find(&mut self, text: &str) -> Option<usize> {
-        // A linear search, which needs no hash of the text.
+        // The search is linear, which needs no hash of the text.
         let at = self
             .statements
             .iter()
@@ -65,7 +65,7 @@ impl StatementTable {
             self.statements.push(new);
             return (self.statements.len() - 1, None);
         }
-        // Replaces the least recently used statement.
+        // The least recently used statement is replaced.
         let oldest = self
             .statements
             .iter()

@@ -6,7 +6,7 @@ use crate::bytes::{be16, be32, mac, write_be32};
 /// The EtherType of ARP.
 pub(crate) const ETHERTYPE: [u8; 2] = [8, 6];
 const FRAME_LEN: usize = 42;
-/// Ethernet and IPv4, with the lengths of their addresses.
+/// The start of each message: hardware type Ethernet, protocol type IPv4, and the lengths of both addresses.
 const KIND: [u8; 6] = [0, 1, 8, 0, 6, 4];
 const REQUEST: u16 = 1;
 const REPLY: u16 = 2;
@@ -23,7 +23,7 @@ const REQUEST_INTERVAL_US: u64 = 1_000_000;
 
 #[derive(Clone, Copy)]
 struct ArpEntry {
-    /// 0: unused.
+    /// The neighbour's address; 0 in an unused entry.
     address: u32,
     mac: Option<[u8; 6]>,
     learned_us: u64,
@@ -91,8 +91,8 @@ impl ArpCache {
         &mut row[at]
     }
 
-    /// Learns from a message, but only addresses that were requested, or of a neighbour that requests the local
-    /// address. This limits cache poisoning.
+    /// Learns the sender's address from a message, but only if that address was requested, or if the sender requests
+    /// the local address. This limits cache poisoning.
     pub(crate) fn learn(&mut self, message: &ArpMessage, is_for_us: bool, now_us: u64) -> bool {
         let row = self.row(message.from);
         let is_known = row.iter().any(|entry| entry.address == message.from);

@@ -158,7 +158,7 @@ pub(crate) fn flush<L: LinkDevice, S: TcpService>(cx: &mut StackContext<'_, L>, 
         let Some(connection) = cx.core.table.at_mut(index) else {
             continue;
         };
-        // The slot may have been reused since it was marked; its new connection is then not pending.
+        // The slot may have been reused since it was marked; the connection that is now in it is then not pending.
         if !core::mem::take(&mut connection.is_pending) {
             continue;
         }

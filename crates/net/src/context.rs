@@ -131,7 +131,7 @@ impl<'c, L: LinkDevice> StackContext<'c, L> {
         let local = self.core.local?;
         let hop = local.next_hop(to)?;
         let now_us = self.core.now_us;
-        // Also requested if the entry is old; the old entry is used until the reply.
+        // A request is also sent if the entry is old; the old entry is used until the reply.
         if self.core.arp.try_request(hop, now_us) {
             self.core.counters.arp_asked += 1;
             let request = crate::arp::request(self.core.mac, local.address, hop);

@@ -22,7 +22,7 @@ counters! {
     frames_received,
     /// Sent frames.
     frames_sent,
-    /// Frames for other MAC addresses, or neither IPv4 nor ARP.
+    /// Frames for other MAC addresses, and frames that are neither IPv4 nor ARP.
     frames_other,
     /// Frames with inconsistent lengths.
     frames_malformed,
@@ -102,7 +102,7 @@ counters! {
     challenges_limited,
     /// Segments outside the window.
     segments_outside,
-    /// Out-of-order segments that were stored.
+    /// Segments with an unacceptable acknowledgement number: above all sent data, or older than a window.
     acks_unacceptable,
     /// Out-of-order segments that were kept.
     out_of_order_kept,

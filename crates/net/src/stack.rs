@@ -50,7 +50,8 @@ impl TcpStack {
         };
         let count = settings.connections_max;
         let cores = settings.share.map_or(1, |share| share.steering.count());
-        // All cores together must not exceed the rates of a single stack. Rounded up, so that no core has a rate of 0.
+        // All cores together must not exceed the rates of a single stack. Rates are rounded up, so that no core has a
+        // rate of 0.
         let per_core_rate = |rate: u32| rate.div_ceil(u32::from(cores));
         let core = StackCore {
             now_us: 0,
@@ -301,8 +302,8 @@ fn process_non_tcp<L: LinkDevice, S: TcpService>(
     packet: &Ipv4Packet<'_>,
     sum_is_good: bool,
 ) {
-    // Checked before the destination address: without an address of its own, the client must still receive DHCP
-    // replies.
+    // UDP is handled before the destination address is checked: while this host has no address, the client must still
+    // receive DHCP replies.
     if packet.protocol == ipv4::UDP && cx.core.dhcp.is_some() {
         return lease::datagram(cx, service, packet, sum_is_good);
     }

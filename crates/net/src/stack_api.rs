@@ -40,7 +40,7 @@ pub enum AddressSource {
     Static {
         /// The local IP address.
         address: Ipv4Addr,
-        /// 0 to 32.
+        /// The number of bits of the network prefix, 0 to 32.
         prefix_len: u8,
         /// The router for other networks.
         gateway: Option<Ipv4Addr>,
@@ -111,7 +111,7 @@ pub enum SendPiece<'p> {
     Lasting {
         /// The bytes to send.
         bytes: &'static [u8],
-        /// Their checksums.
+        /// The checksums of `bytes`, or empty.
         sums: &'static [u16],
     },
 }
@@ -121,8 +121,8 @@ pub const SMALL: usize = 2048;
 /// Bytes of a large buffer.
 pub const LARGE: usize = 65_536;
 
-/// The most unread input of a connection, in bytes. At least [`SMALL`] bytes are always available; this much if a large
-/// buffer is free.
+/// Maximum number of unread input bytes of a connection. It is available if a large buffer is free; otherwise a small
+/// buffer limits unread input to [`SMALL`] bytes.
 pub const WAITING_MAX: usize = 16_384;
 
 /// There is no free buffer, or no free place in the connection's queue. No byte was accepted.

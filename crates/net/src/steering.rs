@@ -129,7 +129,7 @@ impl FlowSteering {
     }
 }
 
-/// The DHCP client runs on core 0.
+/// The owner of a UDP datagram: core 0, which runs the DHCP client, for replies of DHCP servers.
 fn datagram_owner(from_port: u16, port: u16) -> FrameOwner {
     match (from_port, port) {
         (SERVER_PORT, CLIENT_PORT) => FrameOwner::Core(0),
@@ -137,7 +137,7 @@ fn datagram_owner(from_port: u16, port: u16) -> FrameOwner {
     }
 }
 
-/// ARP requests for the local address and announcements are for all cores; requests for other addresses are not.
+/// The owner of an ARP message: all cores for messages to the local address, and for announcements.
 fn arp_owner(local: Option<u32>, bytes: &[u8]) -> FrameOwner {
     match (arp::parse(bytes), local) {
         (Some(message), Some(local)) if message.to == local || message.to == message.from => {

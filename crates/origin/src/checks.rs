@@ -115,7 +115,7 @@ where
                 );
             }
             drop(upstream);
-            // With jitter, so that the checks of many members and proxies do not coincide.
+            // The pause has jitter, so that the checks of many members and proxies do not coincide.
             task_worker.timers.sleep(settings.pause(random())).await;
         }
     })

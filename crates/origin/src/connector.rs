@@ -60,7 +60,7 @@ pub(crate) async fn connect<O: PoolConnector>(
     loop {
         match UpstreamSocket::connect(&worker_handle.sources, address.remote()).await {
             // connect(2) on a unix socket fails with EAGAIN while the backlog is full, and no readiness event follows.
-            // So it is retried until the caller's timeout.
+            // So connecting is retried until the caller's timeout.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 worker_handle.timers.sleep(BACKLOG_FULL_PAUSE).await;
             }

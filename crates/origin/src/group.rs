@@ -1,12 +1,14 @@
 //! Load balancing: chooses a member of a group of interchangeable servers for each request.
 //!
-//! A state machine without clock, random numbers or sockets; `now_ms` is monotonic ms. The type `P` of the members'
-//! targets (usually a connection pool) does not matter.
+//! [`MemberGroup`] is a state machine without clock, random numbers or sockets: the caller passes random numbers and
+//! the monotonic time (`now_ms`). `P` is the type of a member's target, usually a connection pool, which the group only
+//! stores.
 //!
-//! A request [picks](MemberGroup::pick) a member and [reports](MemberGroup::report) the outcome. The candidates are the
-//! healthy primary members; if too few of these are healthy (`panic_percent`), the healthy backups; if there are none,
-//! all members regardless of health. The `BalancingPolicy` selects one of the candidates. A member becomes unhealthy by
-//! failed active checks ([`MemberGroup::record_check`]) or failed requests (`circuit`).
+//! For each request, the caller [picks](MemberGroup::pick) a member and [reports](MemberGroup::report) the outcome. The
+//! candidates are the healthy primary members. If none of the primary members is healthy, or less than `panic_percent`
+//! of them, the candidates are the healthy backups; if no backup is healthy either, all members (unless `panic_percent`
+//! is 0). The `BalancingPolicy` selects one of the candidates. A member becomes unhealthy by failed active checks
+//! ([`MemberGroup::record_check`]) or failed requests (`circuit`).
 
 mod circuit;
 mod clients;
@@ -47,8 +49,11 @@ pub struct PickedMember {
     /// The reason for this member.
     pub reason: PickReason,
     circuit_ticket: CircuitTicket,
+    /// The client of the request, or all clients if the request does not come from one client.
     clients: ClientSet,
+    /// The request waits for a connection.
     pending: bool,
+    /// The connection became a tunnel.
     is_tunnel: bool,
 }
 
@@ -57,8 +62,8 @@ pub struct PickedMember {
 pub struct PickRequest<'a> {
     /// The key for consistent hashing.
     pub key: Option<u64>,
-    /// The client's address: failures of a single client's requests do not eject a member for other clients. `None` if
-    /// the request is not of a single client.
+    /// The client's address; `None` if the request does not come from one client. Failed requests of one client do not
+    /// eject a member for other clients.
     pub client: Option<IpAddr>,
     /// Members that were tried already; they are not picked again.
     pub tried: &'a [MemberId],
@@ -83,7 +88,7 @@ pub enum AttemptOutcome {
     Lost,
     /// The response was malformed.
     Malformed,
-    /// The status code counts as a failure of the member, as the caller decides (502, 503, 504).
+    /// The response has a status code that the caller counts as a failure of the member (502, 503, 504).
     ServerError,
     /// The request was cancelled without fault of the member.
     Cancelled,
@@ -124,7 +129,7 @@ impl<P> MemberGroup<P> {
             circuit: CircuitBreaker::new(now_ms),
             is_healthy: true,
             contrary_checks: 0,
-            // As long as the group has had no requests, no member is warmer than another.
+            // Before the group's first request, no member is warmer than another, so a slow start is not needed.
             slow_start_since_ms: self.has_traffic.then_some(now_ms),
             credit: 0,
             requests: 0,
@@ -177,7 +182,7 @@ impl<P> MemberGroup<P> {
         self.member(id).map(|member| &member.target)
     }
 
-    /// Returns the member that [`MemberGroup::pick`] would pick now, and the reason, without any change.
+    /// Returns the member that [`MemberGroup::pick`] would pick now, and the reason, without changing the group.
     ///
     /// # Errors
     /// [`NoMember`]
@@ -225,7 +230,7 @@ impl<P> MemberGroup<P> {
         })
     }
 
-    /// Records that a request has its connection: it is no longer pending.
+    /// Records that a request has its connection: the request is no longer pending.
     pub fn mark_connected(&mut self, picked: &mut PickedMember) {
         // The flag is cleared, so that a second call, from `mark_tunnelled` or `report`, has no effect.
         if std::mem::take(&mut picked.pending)
@@ -247,7 +252,7 @@ impl<P> MemberGroup<P> {
 
     /// Records the outcome of a request.
     pub fn report(&mut self, mut picked: PickedMember, outcome: AttemptOutcome, now_ms: u64) {
-        // In case the request ended while it was still waiting for a connection.
+        // The request may have ended while it was still waiting for a connection.
         self.mark_connected(&mut picked);
         let settings = self.settings;
         // With panic routing, the last healthy member is never ejected.
@@ -259,6 +264,7 @@ impl<P> MemberGroup<P> {
         };
         member.requests -= 1;
         member.tunnels -= u32::from(picked.is_tunnel);
+        // `None` if the outcome shows nothing about the member.
         let evidence = member.counts.count(outcome);
         let clients = match outcome {
             // A failed connection attempt does not depend on the client, and counts for all clients.
@@ -275,9 +281,9 @@ impl<P> MemberGroup<P> {
             now_ms,
         );
         match change {
-            // With `Closed`, the member has recovered, and begins with a slow start.
             CircuitChange::None => {}
             CircuitChange::Opened => member.counts.ejected += 1,
+            // The member has recovered.
             CircuitChange::Closed => member.begin_slow_start(now_ms),
         }
     }
@@ -363,7 +369,8 @@ impl<P> MemberGroup<P> {
         now_ms: u64,
     ) -> Result<(CandidateTier, Vec<MemberCandidate>), NoMember> {
         let clients = request.clients();
-        // If all members are draining, the group counts as empty, so that messages name the operator's action.
+        // If the operator drains all members, the group counts as empty and not as down, so that messages name the
+        // cause.
         if self.all().all(|(_, member)| member.draining) {
             return Err(NoMember::Empty);
         }
@@ -371,6 +378,7 @@ impl<P> MemberGroup<P> {
         let mut no_member = NoMember::AllDown;
         // If all primary members were tried, backups get the request.
         for tier in [Some(first), first.next()].into_iter().flatten() {
+            // `is_full`: at least one member of the tier is full.
             let (mut available, mut is_full) = (Vec::new(), false);
             for (slot, member) in self.all() {
                 if !self.is_in_tier(tier, member, clients, now_ms) {
@@ -395,7 +403,7 @@ impl<P> MemberGroup<P> {
         Err(no_member)
     }
 
-    /// The tier from which members for requests of `clients` are chosen first.
+    /// The tier of members that is tried first for requests of `clients`.
     fn tier(&self, clients: ClientSet, now_ms: u64) -> CandidateTier {
         let (mut primaries, mut healthy, mut healthy_backups) = (0_u32, 0_u32, 0_u32);
         for (_, member) in self.all().filter(|(_, member)| !member.draining) {
@@ -408,9 +416,9 @@ impl<P> MemberGroup<P> {
         let is_panic = u64::from(healthy) * 100
             < u64::from(primaries) * u64::from(self.settings.panic_percent);
         match (is_panic, healthy, healthy_backups) {
-            // Healthy backups, if there are no primary members or too few of them are healthy. Without healthy backups:
-            // unhealthy members are better than none.
+            // Healthy backups are used if no primary member is healthy, or too few of them are.
             (_, 0, 1..) | (true, _, 1..) => CandidateTier::Backup,
+            // Without healthy backups, unhealthy members are better than none.
             (true, ..) => CandidateTier::Panic,
             (_, 0, 0) if primaries == 0 && self.settings.panic_percent > 0 => CandidateTier::Panic,
             _ => CandidateTier::Primary,
@@ -426,13 +434,13 @@ impl<P> MemberGroup<P> {
     ) -> bool {
         match tier {
             _ if member.draining => false,
-            // The panic tier includes all members, for every client.
             CandidateTier::Primary => {
                 !member.backup && self.is_member_healthy(member, clients, now_ms)
             }
             CandidateTier::Backup => {
                 member.backup && self.is_member_healthy(member, clients, now_ms)
             }
+            // All members that are not draining, whatever their health.
             CandidateTier::Panic => true,
         }
     }
@@ -465,8 +473,8 @@ impl<P> MemberGroup<P> {
         }
     }
 
-    /// Smooth weighted round robin (nginx): the credit of each candidate increases by its weight, and that of the
-    /// chosen one decreases by the sum of all weights.
+    /// Smooth weighted round robin (nginx): the credit of each candidate increases by its weight, and the credit of the
+    /// chosen candidate decreases by the sum of all weights.
     fn take_turn(&mut self, candidates: &[MemberCandidate], chosen_index: usize) {
         let total: u64 = candidates.iter().map(|candidate| candidate.weight).sum();
         // Only the credit of candidates increases, so that an unavailable member does not accumulate turns.
@@ -506,7 +514,7 @@ impl<P> MemberGroup<P> {
 }
 
 impl MemberCounters {
-    /// Counts an outcome, and returns what it shows about the member, if anything.
+    /// Counts an outcome, and returns its report for the circuit breaker; `None` if it shows nothing about the member.
     fn count(&mut self, outcome: AttemptOutcome) -> Option<CircuitReport> {
         let count = match outcome {
             AttemptOutcome::Answered => &mut self.answered,

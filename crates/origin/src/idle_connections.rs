@@ -5,10 +5,11 @@
 //!
 //! Crowding: an idle connection may occupy a process of the server (php-fpm, prefork servers), while a new connection
 //! still waits in the backlog for a process. A new connection on which the server has not sent anything is called
-//! silent. No connection is kept while a silent connection has waited (the server then counts as crowded) for
-//! [`CROWDED_MS`], or both for [`SILENCE_MIN_MS`] and longer than a whole request took. Silent connections whose
-//! request the server has read are not counted, since a process handles them. Closing idle connections for younger
-//! silent ones would only cause further new connections.
+//! silent. If a silent connection has waited for [`CROWDED_MS`], the server counts as crowded: idle connections are
+//! closed, and no connection is kept after its use. Otherwise a connection is not kept if a silent connection has
+//! waited for longer than the whole use, and for at least [`SILENCE_MIN_MS`]. Silent connections whose request the
+//! server has read are not counted, since a process handles them. Closing idle connections for younger silent ones
+//! would only cause further new connections.
 
 use lowroad_engine::upstream_socket::PeerReception;
 
@@ -71,10 +72,10 @@ impl<C> IdleConnections<C> {
         }
     }
 
-    /// Takes an idle connection: one of this worker, or if there is none of another worker.
+    /// Takes an idle connection of this worker; if there is none, one of another worker.
     pub fn take(&mut self, worker: usize) -> Option<(C, ConnectionUse)> {
-        // The most recently used one, since the server is the least likely to have closed it, and the others can
-        // expire.
+        // The most recently used connection is taken, since the server is the least likely to have closed it, and the
+        // others can expire.
         let from_own_worker = self.by_worker[worker].pop();
         let from_any_worker = || self.by_worker.iter_mut().find_map(Vec::pop);
         let idle = from_own_worker.or_else(from_any_worker)?;

@@ -72,10 +72,9 @@ impl<S: MultiplexedConnection> SharedConnections<S> {
             {
                 return Ok(shared);
             }
-            // The limit is reached, and no connection has room.
             let permit = match permit {
                 Some(permit) => permit,
-                // Wait until a connection is closed or returned.
+                // The limit is reached, and no connection has room: wait until a connection is closed or returned.
                 None => pool.permit(worker).await?,
             };
             connecting = true;
@@ -98,7 +97,7 @@ impl<S: MultiplexedConnection> SharedConnections<S> {
         let mut connections = self.lock();
         connections.retain(|connection| !connection.is_closed());
         if fresh {
-            // Only removed from the list: requests in progress have their own references.
+            // The connections are only removed from the list: requests in progress have their own references.
             connections.clear();
         }
         let is_on_worker =

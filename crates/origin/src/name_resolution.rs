@@ -200,7 +200,7 @@ pub fn explain_absence(no_member: NoMember, name_watches: &[NameWatch]) -> Strin
     }
 }
 
-/// Starts the periodic resolution of a name, on the worker of `worker_handle`. It ends with the group.
+/// Starts the periodic resolution of a name, on the worker of `worker_handle`. The resolution ends with the group.
 pub fn watch_name<P, R, S>(
     upstream: &Arc<Upstream<P>>,
     name: HostName,
@@ -319,7 +319,7 @@ fn apply<P: Clone>(
     worker_handle: &WorkerHandle,
 ) {
     let now_ms = worker_handle.timers.now_ms();
-    // New members first, so that the group is never empty in between.
+    // New members are added first, so that the group is never empty in between.
     for address in changes.added {
         let target = factory.create(address);
         let new = NewMember {

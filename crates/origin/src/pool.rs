@@ -184,7 +184,7 @@ impl<O: PoolConnector> ConnectionPool<O> {
         }
     }
 
-    /// Raises the limit on connections to `connections_max`, if it is lower.
+    /// Raises the limit on connections to `connections_max`, if the limit is lower.
     pub fn raise(&self, connections_max: usize) {
         self.bound.raise(connections_max);
     }
@@ -313,7 +313,8 @@ impl<O: PoolConnector> ConnectionPool<O> {
             permit,
             ..
         } = lease;
-        // Before the connection is inserted: if it was the only silent one, the server is no longer crowded.
+        // Dropped before the connection is inserted: if this was the only silent connection, the server is no longer
+        // crowded.
         drop(unproven);
         let now_ms = self.now_ms(worker);
         // Limits the age of connections, also of those that are never idle for long.
@@ -405,7 +406,7 @@ impl<O: PoolConnector> ConnectionPool<O> {
         (unproven, connection_use)
     }
 
-    /// Takes an idle connection: one of this worker, or if there is none of another worker.
+    /// Takes an idle connection of this worker; if there is none, one of another worker.
     fn take_idle(&self, worker: usize) -> Option<(O::PooledConnection, ConnectionUse)> {
         let worker = self.worker_index(worker);
         let sources = &self.workers[worker].sources;

@@ -143,7 +143,7 @@ const SAVED_REQUESTS_MAX: u64 = 1_000;
 /// Retry budget: a token bucket that is filled by requests and by time, and emptied by retries.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RetryBudget {
-    /// In hundredths of a retry.
+    /// The credit that requests have earned, in hundredths of a retry.
     request_credit: u64,
     time_bucket: Option<BucketState>,
 }
@@ -153,7 +153,7 @@ impl RetryBudget {
     pub fn add_request(&mut self, retry: &RetryLimits) {
         let percent = u64::from(retry.budget_percent);
         let max = SAVED_REQUESTS_MAX * percent;
-        // Limited, since otherwise a long healthy time would allow a burst of retries.
+        // The credit is limited, since otherwise a long healthy time would allow a burst of retries.
         self.request_credit = (self.request_credit + percent).min(max);
     }
 

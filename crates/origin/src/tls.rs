@@ -137,7 +137,7 @@ impl fmt::Display for TlsSettingsError {
 
 impl std::error::Error for TlsSettingsError {}
 
-/// Establishes TLS connections to one origin. All workers share it, and so its cached sessions.
+/// Establishes TLS connections to one origin. All workers share the connector, and so its cached sessions.
 #[derive(Clone)]
 pub struct TlsConnector {
     connector: ClientConnector,

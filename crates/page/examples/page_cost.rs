@@ -5,7 +5,7 @@
 //! valgrind --tool=callgrind target/release/examples/page_cost 10000 [rows]
 //! ```
 //!
-//! Run it with two values of N; the difference divided by the difference of N is the cost of one.
+//! Run it with two values of N; the difference divided by the difference of N is the cost of one rendering.
 
 use std::net::IpAddr;
 

@@ -1,5 +1,5 @@
-//! Compiles a page's tokens to operations in one pass. Implements the grammar, restricted to the subset that the
-//! unikernel supports.
+//! Compiles a page's tokens to operations in one pass. Implements the subset of minijinja's grammar that the unikernel
+//! supports.
 
 mod call;
 mod expression;
@@ -85,7 +85,7 @@ impl<'s> PageCompiler<'s, '_> {
     fn line(&self) -> u32 {
         let at = self
             .at
-            // At the end of the page, the line of the last token.
+            // At the end of the page, this is the line of the last token.
             .saturating_sub(1)
             .min(self.tokens.len().saturating_sub(1));
         self.tokens.get(at).map_or(1, |(_, line)| *line)
@@ -167,7 +167,7 @@ impl<'s> PageCompiler<'s, '_> {
         match self.next() {
             Some(PageToken::End) => Ok(()),
             _ => {
-                // Put back, so that the message names the unexpected token.
+                // The token is put back, so that the message names it.
                 self.at -= 1;
                 self.unexpected("expected the end of the tag")
             }
@@ -175,7 +175,7 @@ impl<'s> PageCompiler<'s, '_> {
     }
 
     fn unexpected<T>(&mut self, message: &str) -> Result<T, ParseError> {
-        // Consumed, so that `line` is the line of the unexpected token.
+        // The token is consumed, so that `line` returns the line of the unexpected token.
         self.at += 1;
         let found = match self.tokens.get(self.at - 1) {
             None => "the page ends".to_string(),

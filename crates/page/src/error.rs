@@ -6,7 +6,7 @@ use core::fmt;
 /// Why a page cannot be compiled for direct rendering.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
-    /// Counting starts at 1.
+    /// The line number, from 1.
     pub line: u32,
     /// The fault and its remedy.
     pub message: String,
@@ -15,7 +15,7 @@ pub struct ParseError {
 /// Why the run of a page failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunFailure {
-    /// Counting starts at 1.
+    /// The line number, from 1.
     pub line: u32,
     /// The fault, for the log; it may contain data of a client.
     pub message: String,

@@ -1,4 +1,4 @@
-//! Splits a page into tokens, with minijinja's whitespace rules. Does not depend on the grammar.
+//! Splits a page into tokens, with minijinja's whitespace rules. This module does not depend on the grammar.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -61,7 +61,7 @@ impl<'s> PageLexer<'s> {
     fn page(&mut self) -> Result<(), ParseError> {
         let mut trims = false;
         while !self.rest.is_empty() {
-            // The previous tag ended with `-`.
+            // The previous tag may have ended with `-`, which removes the whitespace after it.
             if core::mem::take(&mut trims) {
                 self.skip_whitespace();
             }
@@ -222,7 +222,7 @@ impl<'s> PageLexer<'s> {
             len += 1 + fraction;
             is_float = true;
         }
-        // Rejects forms such as `1e3` and `0x1`.
+        // Forms such as `1e3` and `0x1` are rejected.
         let after = self.rest[len..].chars().next();
         if after.is_some_and(|c| c == '_' || c.is_ascii_alphanumeric()) {
             return Err(self.error("a number has only digits and at most one point"));

@@ -1,6 +1,6 @@
-//! Renders `.lrp` pages without minijinja. It supports the subset of their template language (docs/pages.md) that needs
-//! no operating system. A page is compiled once, and run by a stack machine that suspends whenever it needs a database.
-//! The crate does not depend on databases, connections or clocks.
+//! Renders `.lrp` pages without minijinja. The crate supports the subset of their template language (docs/pages.md)
+//! that needs no operating system. A page is compiled once, and run by a stack machine that suspends whenever it needs
+//! a database. The crate does not depend on databases, connections or clocks.
 //!
 //! ```text
 //! CompiledPage::parse ─► PageRun::begin ─► step ─► RunStep::Query ─► columns, (value…, row_end)…, finish_query

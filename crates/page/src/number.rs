@@ -21,7 +21,7 @@ fn to_integer(value: MachineValue) -> Option<i128> {
         MachineValue::Bool(number) => Some(i128::from(number)),
         MachineValue::Int(number) => Some(i128::from(number)),
         MachineValue::UInt(number) => Some(i128::from(number)),
-        // Only floats whose value is exactly an integer; the comparison is false for NaN.
+        // Only a float whose value is exactly an integer is converted; the comparison is false for NaN.
         MachineValue::Float(number) if number as i64 as f64 == number => {
             Some(i128::from(number as i64))
         }
@@ -82,7 +82,7 @@ fn apply_whole(op: BinaryOp, left: i128, right: i128) -> Option<MachineValue> {
         BinaryOp::Multiply => MachineValue::from_integer(left.checked_mul(right)?),
         BinaryOp::FloorDivide => {
             let (quotient, remainder) = (left.checked_div(right)?, left.checked_rem(right)?);
-            // Rounds towards negative infinity, as Python does; Rust rounds towards zero.
+            // The quotient is rounded towards negative infinity, as in Python; Rust rounds towards zero.
             let is_below = remainder != 0 && (remainder < 0) != (right < 0);
             MachineValue::from_integer(quotient - i128::from(is_below))
         }
@@ -128,7 +128,7 @@ fn floor_divided(left: f64, right: f64) -> (f64, f64) {
         return (0.0_f64.copysign(left / right), remainder);
     }
     let floored = floor(quotient);
-    // Corrects a quotient that was rounded below an integer by the subtraction.
+    // The subtraction may have rounded the quotient to a value just below an integer.
     let needs_increment = quotient - floored > 0.5;
     (
         if needs_increment {
@@ -174,7 +174,7 @@ pub fn rounded(value: MachineValue, digits: Option<MachineValue>) -> Result<Mach
     };
     match value {
         MachineValue::Int(_) | MachineValue::UInt(_) => Ok(value),
-        // Formatting rounds the exact decimal value.
+        // Formatting is used because it rounds the exact decimal value.
         MachineValue::Float(number) => Ok(MachineValue::Float(
             format!("{number:.digits$}").parse().unwrap_or(number),
         )),

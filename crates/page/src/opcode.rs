@@ -16,7 +16,7 @@ pub enum PageOp {
     Write(SourceSpan),
     /// Pops the top value and writes it, escaped.
     Print,
-    /// Writes an attribute of a variable: the most frequent output in pages.
+    /// Writes an attribute of a variable, which is the most frequent output in pages.
     PrintAttribute {
         slot: u16,
         name: SourceSpan,

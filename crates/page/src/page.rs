@@ -25,12 +25,12 @@ pub struct CompiledPage {
 pub(crate) struct SourceLine {
     /// The index of the part; 0 is the page itself.
     pub part: u32,
-    /// Counting starts at 1.
+    /// The line number, from 1.
     pub line: u32,
 }
 
 impl CompiledPage {
-    /// Compiles a page without includes. Needs up to 64 KiB of stack, for a page with tags nested 64 deep.
+    /// Compiles a page without includes. Compilation needs up to 64 KiB of stack, for a page with tags nested 64 deep.
     ///
     /// # Errors
     /// A syntax error, or an unsupported feature.
@@ -42,8 +42,8 @@ impl CompiledPage {
     /// returns the source of a part by such a path.
     ///
     /// # Errors
-    /// A syntax error, or an unsupported feature. If it is in an included part, the message begins with the part's
-    /// name.
+    /// A syntax error, or an unsupported feature. If the error is in an included part, the message begins with the
+    /// part's name.
     pub fn parse_with<'s>(
         name: &str,
         source: &'s str,

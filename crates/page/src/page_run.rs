@@ -1,5 +1,5 @@
-//! Runs pages: a stack machine that suspends at each query and continues when it has the rows. Does not depend on
-//! databases.
+//! Runs pages: a stack machine that suspends at each query and continues when it has the rows. This module does not
+//! depend on databases.
 
 mod filter;
 mod list;
@@ -21,13 +21,13 @@ use store::ValueStore;
 /// The limits of a run. Each has its own failure message.
 #[derive(Clone, Copy, Debug)]
 pub struct PageLimits {
-    /// Bytes of output.
+    /// The maximum number of bytes of output.
     pub output_len_max: usize,
-    /// Bytes of rows and computed texts; at most 1 GiB.
+    /// The maximum number of bytes of rows and computed texts; at most 1 GiB.
     pub memory_len_max: usize,
-    /// The number of operations in loops.
+    /// The maximum number of operations in loops.
     pub step_count_max: u64,
-    /// The number of SQL statements.
+    /// The maximum number of SQL statements.
     pub query_count_max: u32,
 }
 
@@ -49,7 +49,7 @@ pub enum RunStep<'r> {
     /// `PageRun::finish_query` or `PageRun::refused`, then call `PageRun::step` again. Until then further calls of
     /// `step` return the same statement.
     Query {
-        /// A literal in the page.
+        /// The statement, which is a literal in the page.
         statement: &'r str,
         /// The values of its `?` parameters, in order.
         values: StatementValues<'r>,
@@ -78,7 +78,7 @@ impl<'r> Iterator for StatementValues<'r> {
             MachineValue::UInt(value) => PageValue::UInt(value),
             MachineValue::Float(value) => PageValue::Float(value),
             MachineValue::Text(value) => PageValue::Text(self.store.text(self.page, value)),
-            // None is NULL.
+            // The remaining value, `None`, is NULL.
             _ => PageValue::Null,
         })
     }
@@ -125,7 +125,7 @@ pub struct PageRun {
     values: Vec<MachineValue>,
     steps: u64,
     queries: u32,
-    /// A failure outside of an operation.
+    /// A failure outside of an operation, which the next `step` reports.
     pending_error: Option<String>,
 }
 
@@ -227,7 +227,7 @@ impl PageRun {
             return;
         }
         self.store.end_row();
-        // Checked for each row, since a result may be larger than the memory of the machine.
+        // The memory is checked for each row, since a result may be larger than the memory of the machine.
         if self.store.len() > self.limits.memory_len_max {
             // Further rows are dropped; the next `step` reports the failure.
             self.pending_error = Some(self.memory_error());

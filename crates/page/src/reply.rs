@@ -18,7 +18,7 @@ pub struct PageReply {
     pub is_personal: bool,
 }
 
-/// The most fields of a page.
+/// The maximum number of fields that a page can set.
 const FIELDS_MAX: usize = 32;
 
 impl PageReply {
@@ -60,7 +60,7 @@ impl PageReply {
         }
         self.fields
             .retain(|(field_name, _)| !field_name.eq_ignore_ascii_case(name));
-        // Checked after the removal, since replacing a field adds none.
+        // The number is checked after the removal, since replacing a field adds none.
         if self.fields.len() == FIELDS_MAX {
             return Err(format!("a page can set at most {FIELDS_MAX} fields"));
         }

@@ -21,7 +21,7 @@ pub trait PageRequest {
     fn field(&self, name: &str) -> Option<&[u8]>;
 }
 
-/// The maximum number of pairs that are examined; further ones are ignored.
+/// The maximum number of pairs that are examined; further pairs are ignored.
 const PAIRS_MAX: usize = 1_000;
 
 /// Appends the first value with this name in a query like `a=1&b=2`; false if there is none.
@@ -45,7 +45,7 @@ pub fn parameter(query: &[u8], name: &str, to: &mut String) -> bool {
 
 /// Whether an encoded name equals `name` after decoding. `scratch` is restored before returning.
 fn is_name(encoded_name: &[u8], name: &str, scratch: &mut String) -> bool {
-    // The usual case: names without escapes are compared without decoding.
+    // Names without escapes, the usual case, are compared without decoding.
     if !encoded_name
         .iter()
         .any(|byte| matches!(byte, b'%' | b'+' | 0x80..))

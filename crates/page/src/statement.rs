@@ -26,7 +26,7 @@ pub fn values(sql: &str) -> usize {
 }
 
 /// The first word; empty if it is preceded by an executable comment. Depending on its version, a server executes or
-/// ignores such a comment, so either of two words may be the first.
+/// ignores such a comment, so the first word is ambiguous.
 fn first_word(sql: &str) -> &str {
     let is_skipped = |c: char| c.is_whitespace() || c == '(';
     let start = pieces(sql)

@@ -66,7 +66,8 @@ pub fn json(text: &str, to: &mut String) {
             '\t' => to.push_str("\\t"),
             '\u{8}' => to.push_str("\\b"),
             '\u{c}' => to.push_str("\\f"),
-            // Escaped as in the server's `tojson`, so that the text may be placed in a script or an attribute.
+            // These characters are escaped as in the server's `tojson`, so that the text may be placed in a script or
+            // an attribute.
             '<' | '>' | '&' | '\'' | '\0'..='\u{1f}' => {
                 let _ = write!(to, "\\u{:04x}", u32::from(c));
             }

@@ -9,13 +9,13 @@ pub enum PageValue<'v> {
     Bool(bool),
     /// An integer.
     Int(i64),
-    /// An integer above the range of `Int`; smaller ones are accepted, too.
+    /// An integer above the range of `Int`; smaller integers are accepted, too.
     UInt(u64),
     /// Any other number.
     Float(f64),
     /// Text.
     Text(&'v str),
-    /// Bytes: shown as text; invalid UTF-8 becomes U+FFFD.
+    /// Bytes, which pages show as text; invalid UTF-8 becomes U+FFFD.
     Bytes(&'v [u8]),
 }
 
@@ -48,7 +48,7 @@ pub enum MachineValue {
     None,
     Bool(bool),
     Int(i64),
-    /// Above `i64::MAX` only.
+    /// An integer above `i64::MAX`.
     UInt(u64),
     Float(f64),
     Text(TextRef),

@@ -177,7 +177,7 @@ impl ServerAccount {
     ) -> Result<Option<String>, String> {
         let name = &self.user.name;
         if let Some(path) = &config.server.disk_cache {
-            // While still root, since only root may change the owner of files.
+            // The owner is changed while this process is still root, since only root may change the owner of files.
             chown_disk_cache(path, self.user.uid, self.group)
                 .map_err(|error| format!("can't give {} to {name}: {error}", path.display()))?;
         }
@@ -236,7 +236,7 @@ fn become_user(name: &CStr, user: Uid, group: Gid) -> io::Result<()> {
     setgid(group)?;
     setuid(user)?;
     let retained = capabilities(None)?.permitted & KEPT;
-    // Not inheritable, so that programs that the server starts have no capabilities.
+    // The capabilities are not inheritable, so that programs that the server starts have none.
     let sets = CapabilitySets {
         effective: retained,
         permitted: retained,

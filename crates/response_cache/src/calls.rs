@@ -140,7 +140,7 @@ impl HandlerCalls {
         let route = call.route;
         let purges = self.purge_epoch(call);
         let key = call.key.as_ref();
-        // After the purge epoch was read, which is part of the coalescing key.
+        // The coalescing key contains the purge epoch, which was therefore read before.
         let role = key.and_then(|key| self.join_or_lead(key, call, exchange.id, purges));
         let (followers, work) = match role {
             Some(CoalescingRole::Follower(work)) => {
@@ -223,8 +223,8 @@ impl HandlerCalls {
         }
     }
 
-    /// A fresh stored response for a new leader. Its look-up found none, but another request's call may have ended
-    /// since.
+    /// A fresh stored response for a new leader. The leader's look-up found none, but another request's call may have
+    /// ended since.
     fn find_fresh_response(&self, call: &HandlerCall<'_>, now_ms: u64) -> Option<StoredResponse> {
         let key = call.key.as_ref().filter(|_| call.stale.is_none())?;
         let entry = self.store.find(key.hash, &key.bytes)?;
@@ -242,7 +242,7 @@ impl HandlerCalls {
     }
 
     /// The stored response to be validated, unless it was purged after the look-up: requests that join from now on must
-    /// not receive it.
+    /// not receive a purged response.
     fn still_valid_stale(&self, call: &HandlerCall<'_>, purges: PurgeEpoch) -> Option<ObjectArc> {
         let (stale, key) = (call.stale.as_ref()?, call.key.as_ref()?);
         let is_still_valid = self
@@ -373,11 +373,12 @@ impl HandlerCalls {
     }
 
     /// Selects the preconditions (If-None-Match, Range etc.) of the request to the handler. If the response may be
-    /// stored, they are the cache's own: to validate a stored response, or none, so that the response is a complete
-    /// 200. The client's preconditions are then evaluated against the stored response.
+    /// stored, the cache's own preconditions replace the client's: those that validate the stored response, or none, so
+    /// that the response is a complete 200. The client's preconditions are then evaluated against the stored response.
     ///
-    /// Responses to requests with credentials are rarely shareable, and those to `no-store` are never stored. While
-    /// none is stored, the client's preconditions are forwarded, so that the client can get a 304 each time.
+    /// Responses to requests with credentials are rarely shareable, and responses to requests with `no-store` are never
+    /// stored. As long as no response is stored, the client's preconditions are forwarded, so that the client can get a
+    /// 304 each time.
     fn conditions(&self, call: &HandlerCall<'_>, stale: Option<&ObjectArc>) -> OriginConditions {
         let Some(key) = call.key.as_ref().filter(|key| key.is_whole()) else {
             return OriginConditions::FromClient;
@@ -425,7 +426,7 @@ impl HandlerCalls {
     }
 
     /// Whether the origin may respond to a range request with the whole representation, which answers requests for
-    /// other ranges, too. If its last response was a part, range requests do not wait for each other.
+    /// other ranges, too. If the origin's last response was a part, range requests do not wait for each other.
     fn may_be_answered_whole(&self, key: &CacheKey, call: &HandlerCall<'_>) -> bool {
         let answers_parts = self.fetcher.in_flight().is_unshared(key.part_mark());
         !answers_parts && is_plain_range(call.request.lines())
@@ -500,7 +501,7 @@ impl HandlerCalls {
         if is_on_worker {
             // Followers may still wait after this request's connection has closed.
             let hold = self.worker_handle.tasks.hold();
-            // Polled immediately, so that its upstream requests are sent before this worker waits for events.
+            // Polled immediately, so that the call's upstream requests are sent before this worker waits for events.
             return Box::new((self.worker_handle.tasks.start(work), hold));
         }
         let task = self.runtime.spawn(work);

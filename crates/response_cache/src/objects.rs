@@ -115,7 +115,7 @@ impl SiteObjects {
         let ResponseContent::Stored(around) = &response.content else {
             return Ok(HandlerReply::new(response, None));
         };
-        // Boxed, since few responses refer to an object, and the future should be small for the others.
+        // Boxed, since few responses refer to an object, and the future should be small for the other responses.
         let stored = Box::pin(self.load_object(&around.path)).await;
         match stored.filter(|stored| stored.representation().is_some()) {
             Some(stored) => Ok(HandlerReply::new(response, Some(stored))),

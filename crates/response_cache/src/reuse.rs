@@ -36,7 +36,7 @@ const BYPASSING_FIELDS: [&[u8]; 5] = [
     b"x-method-override",
 ];
 
-/// Distinguishes range requests from others where an unshareable response is recorded. The upper half selects another
+/// Changes the hash under which an unshareable response to a range request is recorded. The upper half selects another
 /// slot of `InFlightTable`.
 const PART_MARK: u64 = 0x5bd1_e995_9e37_79b9;
 
@@ -53,7 +53,7 @@ pub struct CacheKey {
     pub is_conditional: bool,
     /// See [`KeyFacts::is_authorized`].
     pub is_authorized: bool,
-    /// The request was a follower before and got no response.
+    /// The request was a follower before and got no usable response.
     pub has_waited: bool,
     /// The selecting fields (Vary) with the request's values, encoded, if they are known.
     pub variant: Box<[u8]>,
@@ -230,9 +230,10 @@ impl CacheKey {
         }
     }
 
-    /// The same for range requests, which are unshareable if the origin answers them with 206.
+    /// The hash under which an unshareable response to a range request is recorded. For instance, a 206 of the origin
+    /// is unshareable.
     pub fn part_mark(&self) -> u64 {
-        // A distinct hash, since both kinds are recorded in the same table.
+        // The hash is distinct, since both kinds are recorded in the same table.
         self.hash ^ PART_MARK
     }
 
@@ -360,7 +361,7 @@ impl ReuseJudge<'_> {
     }
 }
 
-/// The names for purges: tags separated by commas, then a group after each line feed.
+/// The names by which the response can be purged: tags separated by commas, then groups, each after a line feed.
 fn names(fields: &ResponseFields) -> Vec<u8> {
     let mut tags: Vec<&[u8]> = fields.values(TAG_FIELD).collect();
     let keys = fields.values("Surrogate-Key");

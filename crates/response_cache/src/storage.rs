@@ -296,7 +296,7 @@ impl StoreRequest {
         request: RequestLines<'_>,
     ) -> Option<ObjectArc> {
         let status = representation.head.status();
-        // The selecting fields are those of this request, since Vary may have changed.
+        // The selecting fields are taken from this request, since Vary may have changed.
         let judge = self.reuse_judge();
         let selecting = judge.selecting(fields, request.lines)?;
         let StorageDecision {
@@ -372,7 +372,7 @@ impl StoreRequest {
     /// Deletes a response that must no longer be stored, unless it is this request that forbids storing.
     pub fn delete(&self, stale: &ObjectArc) {
         let CacheKey { hash, bytes, .. } = &self.key;
-        // Otherwise any client could delete stored responses by sending such a field.
+        // Otherwise any client could delete stored responses by sending `no-store` or Authorization.
         if !self.directives.no_store && !self.directives.is_authorized {
             self.delete_on_disk();
             self.store.remove(*hash, bytes, stale);
@@ -435,7 +435,8 @@ impl StoreRequest {
         if !has_room {
             stored.is_stored = is_stored && fill.continue_on_disk(Vec::new());
         }
-        // In a separate task, since followers may still read after this request's client has disconnected.
+        // The transfer runs in a separate task, since followers may still read after this request's client has
+        // disconnected.
         executor.spawn(fill.run(receiver));
         stored
     }

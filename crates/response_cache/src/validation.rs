@@ -16,8 +16,8 @@ use crate::reply::HandlerReply;
 use crate::reuse::RequestedPart;
 use crate::storage::{HitKind, StoreRequest, StoredResponse};
 
-/// The precondition field lines that validate a stored response, or that request its missing part; empty if it has no
-/// validators.
+/// The precondition field lines that validate a stored response, or that request its missing part; empty if the
+/// response has no validators.
 pub fn conditions(stale: &StoredObject) -> Vec<u8> {
     let mut lines = Vec::new();
     if let ObjectKind::Parts(partial) = &stale.kind {
@@ -46,7 +46,7 @@ pub(super) fn name_bytes(name: FieldName<'_>) -> &[u8] {
     }
 }
 
-/// Request fields by which the response may be another one than a 200 with the whole representation. If-Match and
+/// Request fields because of which the response may be other than a 200 with the whole representation. If-Match and
 /// If-Unmodified-Since are not in the list, since requests with those are forwarded unchanged.
 const CONDITIONS: [&[u8]; 4] = [
     b"if-none-match",
@@ -55,7 +55,7 @@ const CONDITIONS: [&[u8]; 4] = [
     b"if-range",
 ];
 
-/// The field lines of a request with its preconditions replaced by these.
+/// The field lines of a request with its preconditions replaced by `conditions`.
 pub fn lines_with(lines: &[u8], conditions: &[u8]) -> Vec<u8> {
     let is_condition = |name: &[u8]| {
         CONDITIONS
@@ -214,7 +214,7 @@ pub(super) fn renew(
 ) -> Option<ObjectArc> {
     let representation = stale.representation()?;
     // If the site's header rules set the stored lifetime, a 304 without a lifetime does not freshen the response: the
-    // stored fields are not those of the origin.
+    // stored fields did not all come from the origin.
     let status = representation.head.status();
     let rules = SiteFields::new(&store_request.rules, request.path, status);
     if rules.changes_lifetime() && !new_fields.has_lifetime() {

@@ -118,7 +118,7 @@ impl CompressingHandler {
 
     /// Adds Vary if the response depends on Accept-Encoding; returns a permit if the response is to be compressed.
     fn admit(&self, response: &mut HandlerResponse, input: &CompressionInput) -> Option<Permit> {
-        // The response that the client has stored was compressed, so its entity tag is the weak form of the handler's.
+        // If the response that the client has stored was compressed, its entity tag is the weak form of the handler's.
         if response.status == StatusCode::NOT_MODIFIED {
             fields::mark_unchanged(&mut response.fields, &input.weak_tags);
             return None;
@@ -129,7 +129,8 @@ impl CompressingHandler {
         if !is_long || !is_body(&response.content) || !fields::may_compress(response) {
             return None;
         }
-        // Also if this response is not compressed: a cache must not send it to all clients (RFC 9110 §12.5.5).
+        // Vary is needed even if this response is not compressed: a cache must not send it to all clients (RFC 9110
+        // §12.5.5).
         fields::vary(&mut response.fields);
         if input.coding == ContentCoding::Identity {
             return None;
@@ -182,7 +183,7 @@ impl CompressionInput {
     fn from_request(request: &HandlerRequest, codings: CodingSet) -> CompressionInput {
         let accepted = joined(request, b"accept-encoding");
         let mut weak_tags = joined(request, b"if-none-match");
-        // Strong tags are never those of responses compressed here.
+        // Responses compressed here never have a strong tag.
         if !weak_tags.windows(2).any(|pair| pair == b"W/") {
             weak_tags.clear();
         }
@@ -214,7 +215,7 @@ fn is_body(content: &ResponseContent) -> bool {
 fn len_of(content: &ResponseContent, is_head: bool) -> Option<u64> {
     match content {
         ResponseContent::Stream { len: Some(len), .. } => Some(*len),
-        // The body is that of a HEAD response, so its length is not that of the body for GET.
+        // The content of a HEAD response does not have the length of the body for GET.
         _ if is_head => None,
         ResponseContent::Bytes(bytes) => Some(bytes.len() as u64),
         ResponseContent::Stream { stream, .. } => stream.remaining_len().map(|len| len as u64),
@@ -240,7 +241,7 @@ async fn compress(
 ) -> HandlerResponse {
     if let Some(body) = take_complete_body(&mut response.content) {
         let input = body.clone();
-        // On the runtime, never on a worker.
+        // Compression runs on the runtime, never on a worker.
         let job = tokio::spawn(async move {
             let _permit = permit;
             compress_whole(&input, coding)
@@ -269,7 +270,7 @@ async fn compress(
     };
     fields::mark(&mut response.fields, Some(coding));
     let (to, stream) = stream(stream::BUFFERED_LEN_MAX);
-    // On the runtime: on a worker, compression would delay other connections.
+    // The task runs on the runtime: on a worker, compression would delay other connections.
     tokio::spawn(CompressedStream::new(from, len, to, encoder, permit).run());
     response.content = ResponseContent::Stream { len: None, stream };
     response

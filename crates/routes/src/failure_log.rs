@@ -45,7 +45,7 @@ impl RouteFailures {
     ) -> FailureNotice {
         let mut kinds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_full = kinds.len() >= KINDS_MAX;
-        // Bounded: if a backend fails with ever new reasons, failures are grouped by status.
+        // The number of groups is bounded: if a backend fails with ever new reasons, failures are grouped by status.
         let same = kinds
             .iter()
             .position(|kind| kind.status == status && kind.reason == reason);
@@ -55,7 +55,7 @@ impl RouteFailures {
                 .rposition(|kind| is_full && kind.status == status)
         };
         if let Some(at) = same.or_else(similar) {
-            // Only counted here; a line at the end of the interval contains the total.
+            // The failure is only counted here; a line at the end of the interval contains the total.
             kinds[at].unlogged += 1;
             return FailureNotice::Covered(kinds[at].number.clone());
         }

@@ -34,7 +34,8 @@ impl GatewayConnections {
     pub fn new(workers: &[WorkerHandle], notice: OperatorNotice) -> GatewayConnections {
         let spawner = || {
             let mut command = helper_command("spawner");
-            // In its own process group: signals from a terminal are for the server, which lets programs finish.
+            // The spawner has its own process group: signals from a terminal are for the server, which lets programs
+            // finish.
             command.env_clear().process_group(0);
             command
         };
@@ -75,7 +76,7 @@ impl GatewayConnections {
 
     /// Creates a proxy handler; resolves the host names of the origin.
     fn origin(&self, origin: &OriginConfig, route: &RouteContext<'_>) -> BuiltHandler {
-        // Without a label: the reports already name the origin and the server.
+        // The reports get no label, since they already name the origin and the server.
         let (notice, spools) = (route.notice(None), route.spools.clone());
         let handler = ProxyHandler::new(route.rules, origin, &self.origins, notice, spools)?;
         Ok(Arc::new(handler))

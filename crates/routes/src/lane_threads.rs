@@ -59,7 +59,7 @@ impl LaneThread {
         let thread = thread::Builder::new()
             .name(THREAD_NAME.into())
             .spawn(move || {
-                // Also returns if the sender is dropped.
+                // `block_on` also returns if the sender is dropped.
                 let _ = runtime.block_on(stopped);
                 // Blocking calls of programs must not delay the shutdown.
                 runtime.shutdown_background();

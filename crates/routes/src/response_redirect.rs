@@ -19,7 +19,7 @@ pub enum InternalRedirect {
 
 /// The internal redirect of a response, if it has one. X-Accel-Redirect takes precedence over X-Sendfile.
 pub fn from_response(response: &HandlerResponse) -> Option<InternalRedirect> {
-    // A Location with only a path (RFC 3875 §6.2.2).
+    // A local redirect is a Location with only a path (RFC 3875 §6.2.2).
     if let ResponseContent::LocalRedirect(target) = &response.content {
         return Some(InternalRedirect::Local(target.clone()));
     }
@@ -76,14 +76,14 @@ pub fn add_fields(first: &ResponseFields, response: &mut HandlerResponse) {
     response.fields = fields;
 }
 
-/// The fields of the first response, and those of the second whose names the first lacks.
+/// The fields of the first response, and the fields of the second one whose names the first one lacks.
 pub fn join_fields(first: &ResponseFields, second: &ResponseFields) -> ResponseFields {
     let mut fields = ResponseFields::new();
     if let Some(date) = second.date() {
         fields.set_date(*date);
     }
     for (name, value) in second.iter() {
-        // Set-Cookie and Vary accumulate; of other fields, those of the first response are used.
+        // Set-Cookie and Vary accumulate; for other names, the fields of the first response are used.
         if accumulates(name) || first.values(name).next().is_none() {
             fields.push(name, value);
         }

@@ -84,7 +84,7 @@ impl HandlerRuntime {
 
     /// Cancels all calls in progress.
     pub fn end(&mut self) {
-        // Before the lane threads are ended: tasks of the workers may have started work on these.
+        // The workers' tasks are ended before the lane threads, on which they may have started work.
         self.workers.iter().for_each(|worker| worker.tasks.end());
         self.lanes.end();
         self.kinds.iter().for_each(|kind| kind.end());
@@ -148,7 +148,8 @@ impl HandlerSet<'_> {
         let depends_on_reports = conditions::depend_on_reports(&site.routes);
         let routes = site.routes.iter().map(|rules| {
             let (label, mut handler) = self.handler(rules, site.symlinks)?;
-            // On all routes of the site: a cache must know all fields on which the selection of the route depends.
+            // Vary is added on all routes of the site: a cache must know all fields on which the selection of the route
+            // depends.
             if let Some(vary) = vary.clone() {
                 let inner = handler;
                 handler = Arc::new(VaryingHandler { inner, vary });

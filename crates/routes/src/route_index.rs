@@ -88,7 +88,7 @@ impl PatternRoutes {
         } = conditions;
         // A condition with a value is more selective than one without.
         let most_selective = |all: &[(String, Option<String>)]| {
-            // The index contains complete names only; the caller checks the others.
+            // The index contains complete names only; the caller checks names with wildcards.
             let exact_names = || all.iter().filter(|(name, _)| !has_wildcard(name));
             let exact = exact_names().find(|(_, content)| content.is_some());
             exact.or(exact_names().next()).cloned()

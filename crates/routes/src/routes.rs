@@ -202,8 +202,8 @@ impl RouteTable {
         }
     }
 
-    /// Shares the flags whether routes have stored responses with `previous`; for a site that continues with the stored
-    /// responses of another.
+    /// Shares with `previous` the flags that tell whether a route has stored responses; for a site that continues with
+    /// the stored responses of `previous`.
     pub fn with_storing_flags_of(mut self, previous: &RouteTable) -> RouteTable {
         for (route, previous_route) in self.all.iter_mut().zip(&previous.all) {
             // The table is new, so its routes have no other references.

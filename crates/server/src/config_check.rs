@@ -82,7 +82,7 @@ pub fn check(file: &Path) -> Result<CheckOutcome, String> {
     libraries(&config, &mut problems);
     #[cfg(feature = "wasm")]
     problems.extend(lowroad_routes::modules::check(&config).err());
-    // Used only for line numbers: if the file can't be read again, the problems are printed without them.
+    // `text` serves only to find line numbers: if the file can't be read again, the problems are printed without them.
     let text = std::fs::read_to_string(file).unwrap_or_default();
     if !problems.is_empty() {
         problems.extend(warnings);
@@ -226,15 +226,15 @@ fn ticket_keys(config: &Config, problems: &mut Vec<String>) {
     }
 }
 
-/// Checks the configured admin socket. `run` opens it before it gives up root, and continues without it if that fails.
-/// The default path is not checked, since it depends on how the server is started.
+/// Checks the configured admin socket. `run` opens it before it gives up root, and continues without the socket if that
+/// fails. The default path is not checked, since it depends on how the server is started.
 fn admin_socket(config: &Config, warnings: &mut Vec<String>) {
     let path = config.server.admin.as_deref();
     warnings.extend(path.and_then(|path| listeners::check(path).err()));
 }
 
-/// Checks the disk cache's folder. `run` locks it before it gives up root, and continues without it if that fails. A
-/// locked folder is no problem: a running server may use it.
+/// Checks the disk cache's folder. `run` locks it before it gives up root, and continues without a disk cache if that
+/// fails. A locked folder is no problem: a running server may use it.
 fn disk_cache(config: &Config, warnings: &mut Vec<String>) {
     let path = config.server.disk_cache.as_deref();
     let failure = path.and_then(|path| DiskFolder::check(path).err());
@@ -296,7 +296,7 @@ fn logs(paths: &[&Path], problems: &mut Vec<String>) {
 fn can_write(path: &Path) -> io::Result<()> {
     let folder = path.parent();
     let folder = folder.filter(|folder| !folder.as_os_str().is_empty());
-    // An error means that the folder can't be searched.
+    // An error of `try_exists` means that the folder can't be searched.
     match path.try_exists()? {
         // access(2) would permit writing to a folder.
         true if path.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
@@ -352,7 +352,7 @@ fn libraries(config: &Config, problems: &mut Vec<String>) {
         let ModuleCode::Library(path) = &module.code else {
             continue;
         };
-        // Covers `e_machine`, the last field that is checked.
+        // The start of the ELF header, up to `e_machine`, the last field that is checked.
         let mut header = [0; 20];
         let read = File::open(path).and_then(|mut file| file.read_exact(&mut header));
         if let Err(error) = read {

@@ -17,7 +17,7 @@ use signal_hook::iterator::Signals;
 
 use crate::terminal_output;
 
-/// Set in the environment of the actual server, so that it does not start another init process.
+/// This variable is set in the actual server's environment, so that the server does not start another init process.
 const VARIABLE: &str = "LOWROAD_UNDER_INIT";
 /// The signals that are forwarded to the server.
 const FORWARDED: [(i32, Signal); 6] = [
@@ -71,7 +71,7 @@ fn end_with_init() {
 }
 
 fn start() -> std::io::Result<(Child, Signals)> {
-    // Registered before the child starts, so that no signal is lost.
+    // The signals are registered before the child starts, so that none is lost.
     let signals = Signals::new(
         FORWARDED
             .map(|(number, _)| number)
@@ -91,7 +91,7 @@ fn start() -> std::io::Result<(Child, Signals)> {
 
 /// Forwards signals and reaps processes until the server has ended.
 fn reap(server: Child, mut signals: Signals) -> ExitCode {
-    // The environment may hold secrets.
+    // Other processes of the same user must not read this process's environment, which may hold secrets.
     if let Err(error) = hide_process() {
         terminal_output::note(format_args!("warning: {error}"));
     }

@@ -1,6 +1,6 @@
 //! The server process's interface to the softirq level; it consists of traits, because a build may lack the level. A
-//! server with a level in front of it uses [`LevelProcesses`] and [`LevelHealth`]. The server of `lowroad attach
-//! --worker` uses [`ConnectionInterceptor`], because it intercepts the connections of another server.
+//! server with a level in front of it uses [`LevelProcesses`] and [`LevelHealth`]. The server that `lowroad attach
+//! --worker` starts uses [`ConnectionInterceptor`], because it intercepts connections to another server.
 
 use std::io;
 use std::sync::mpsc::Sender;
@@ -11,7 +11,7 @@ use lowroad_site::listeners::{ListenerSet, NewSockets};
 use crate::events::MainEvent;
 use crate::running_server::RunningServer;
 
-/// Describes the state of the softirq level for `lowroad status` and for metrics.
+/// The state of the softirq level, for `lowroad status` and for metrics.
 pub trait LevelHealth: Send + Sync {
     /// The level's state in words.
     fn text(&self) -> String;
@@ -20,8 +20,8 @@ pub trait LevelHealth: Send + Sync {
     fn report(&self) -> LevelReport;
 }
 
-/// Counters and gauges of the level. A name begins with its group: `answer_hit` counts a kind of answer, `up_miss` a
-/// kind of punt.
+/// Counters and gauges of the level. A name begins with its group: `answer_hit` counts answers of the kind `hit`,
+/// `up_miss` counts requests that were passed to the server because of a miss.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LevelReport {
     /// Names and values.
@@ -61,23 +61,24 @@ pub struct ManagedLevel {
     pub startup_warning: Option<String>,
 }
 
-/// The child processes of the level in front of this server: a supervisor and the daemon.
+/// The child processes of the level in front of this server: the level's supervisor and daemon.
 pub trait LevelProcesses {
-    /// Starts a thread that answers the daemon's requests for responses.
+    /// Starts a thread that receives the daemon's requests for responses and passes them to this server's workers.
     ///
     /// # Errors
     /// When no thread can be started.
     fn start_answering(&self, running: Arc<Mutex<RunningServer>>) -> io::Result<()>;
 
-    /// Ends the level and waits for its processes. The programs migrate each open connection to a kernel socket at its
-    /// next segment, so the server's listeners must still be open.
+    /// Ends the level, and waits until its supervisor and daemon have ended. Meanwhile each open connection migrates to
+    /// a kernel socket with its next segment, so this server's listeners must still be open.
     fn end(self: Box<Self>);
 }
 
-/// Intercepts the connections of another server.
+/// Intercepts new connections to another server.
 pub trait ConnectionInterceptor {
-    /// Starts the interception: new connections to the other server are queued until this server's workers accept them.
-    /// In `listeners`, the workers' listen addresses are replaced by the addresses that clients connect to.
+    /// Starts the interception: the kernel queues new connections to the other server at `new_sockets`, the listening
+    /// sockets of this server's workers. In `listeners`, replaces each worker listen address by the intercepted
+    /// address, to which clients connect.
     ///
     /// # Errors
     /// A message for the user.
@@ -87,8 +88,8 @@ pub trait ConnectionInterceptor {
         new_sockets: &NewSockets,
     ) -> Result<(), String>;
 
-    /// Tells the supervisor that this server is ready. When the supervisor ends, sends the event of a SIGTERM to
-    /// `events`.
+    /// Tells the supervisor process of `attach --worker` that this server is ready. Starts a thread that sends
+    /// `MainEvent::Signal(SIGTERM)` to `events` when the supervisor ends.
     ///
     /// # Errors
     /// When no thread or descriptor is available.

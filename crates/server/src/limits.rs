@@ -28,7 +28,7 @@ pub fn raise_fd_limit(config: &Config) -> (u64, Option<String>) {
         current_limit.maximum.unwrap_or(u64::MAX),
     );
     let needed = config.limits.connections_max as u64 + RESERVED;
-    // Only root can exceed the hard limit, and only a configured limit requires it.
+    // A configured limit may exceed the hard limit, which only root can raise; the automatic limit does not.
     let requested = match config.server.fd_limit {
         0 => hard.min(FD_LIMIT_MAX),
         requested => requested,

@@ -34,6 +34,7 @@ impl LogWriters {
     /// A log can't be opened.
     pub fn open(config: &Config, account: Option<&ServerAccount>) -> Result<LogWriters, String> {
         let level = level(config.log.level);
+        // Opened first, since the access log reports its failures to it; without delay, as a message may be the last.
         let errors = open_lines(&config.log.error, Duration::ZERO, account)?;
         let access = match &config.log.access {
             Some(access) => {
@@ -85,6 +86,7 @@ impl LogWriters {
 
     /// Writes the pending entries, and ends both logs.
     pub fn close(self) {
+        // The access log ends first, since its thread may still report to the error log.
         if let Some((writer, _)) = self.access {
             writer.close();
         }
@@ -104,6 +106,7 @@ fn open_access(
                 .and_then(|file| open_binary(&target, file, access.binary, logger));
             opened.map_err(|error| format!("can't write the log {target:?}: {error}"))
         }
+        // Standard output can't be rotated, so a binary log needs a file; the configuration is checked for this.
         _ => open_lines(&access.path, WRITE_DELAY, account),
     }
 }
@@ -169,6 +172,7 @@ fn open_lines(
 
 fn open_file(target: &LogDestination, account: Option<&ServerAccount>) -> io::Result<File> {
     match (target, account) {
+        // The file gets the server's user as its owner, so that it can be reopened after root is given up.
         (LogDestination::File(path), Some(account)) => account.open_log(path),
         _ => LogWriter::open_target(target),
     }

@@ -59,7 +59,7 @@ use lowroad_handler::memory::CountingAllocator;
 use cli::{CliCommand, CommandLine, ConfigCommand};
 
 /// Counts allocations, because SQL pages have a memory limit. Uses mimalloc: a request to a handler makes about a dozen
-/// allocations, which are slow with the C library's allocator (docs/performance.md).
+/// allocations, which are slow with the C library's allocator (docs/decisions/0011-mimalloc.md).
 #[global_allocator]
 static MEMORY: CountingAllocator<MimallocAllocator> = CountingAllocator(MimallocAllocator);
 
@@ -88,16 +88,16 @@ fn name_process() {
 
 fn main() -> ExitCode {
     name_process();
-    // Must run once, before the first TLS client or server is created.
+    // `install` must run once, before the first TLS client or server is created.
     lowroad_tls_listener::install();
     let command = CommandLine::parse().command;
     let is_server = matches!(
         command,
         CliCommand::Serve(_) | CliCommand::Accelerate(_) | CliCommand::Run { .. }
     );
+    // `init::run` starts the server as a child process, so it must run before any thread starts.
     if is_server && let Some(code) = init::run() {
         return code;
-        // Must run before any thread starts: the init process starts the server as its child.
     }
     end_on_panic(is_server);
     panic_policy::vital(|| run(command))

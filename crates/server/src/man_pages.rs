@@ -21,7 +21,7 @@ const NAME: &str = "lowroad";
 /// When standard output can't be written.
 pub fn completions(shell: Shell) -> Result<(), String> {
     let mut text = Vec::new();
-    // Into memory first: clap panics on a write error such as a closed pipe.
+    // The completions are generated in memory, because clap panics on a write error such as a closed pipe.
     clap_complete::generate(shell, &mut CommandLine::command(), NAME, &mut text);
     terminal_output::out(String::from_utf8_lossy(&text))
 }
@@ -40,7 +40,7 @@ fn write_pages(folder: &Path) -> std::io::Result<()> {
     fs::create_dir_all(&commands)?;
     fs::create_dir_all(&files)?;
     clap_mangen::generate_to(CommandLine::command(), &commands)?;
-    // clap generates only options and subcommands.
+    // clap generates only options and subcommands; the other sections are appended here.
     for entry in fs::read_dir(&commands)? {
         let path = entry?.path();
         let name = path.file_stem().unwrap_or_default().to_string_lossy();

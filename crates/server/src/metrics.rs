@@ -27,6 +27,7 @@ pub fn snapshot(running: &Mutex<RunningServer>, admin_refused: u64) -> MetricSna
     let mut snapshot = MetricSnapshot::default();
     let out = &mut snapshot;
     {
+        // One lock for all families, so that the values of a snapshot belong to one configuration.
         let running = lock(running);
         build_info(out);
         requests::add(&running, out);

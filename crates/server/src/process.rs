@@ -80,7 +80,7 @@ pub fn run(
     // Removes secrets from the environment, which is safe only in a single-threaded process.
     secrets::take(&config);
     let (account, user_note) = account::account(&config)?;
-    // Opened with root's rights; later the privileged helper reopens them.
+    // The logs are opened with root's rights; later the privileged helper reopens them.
     let logs = LogWriters::open(&config, account.as_ref())?;
     let logger = logs.logger();
     // Marks inherited descriptors close-on-exec, so that CGI programs do not get them.
@@ -97,14 +97,14 @@ pub fn run(
     if let Some(front) = &mut front {
         front.intercept(&mut listeners, &new_sockets)?;
     }
-    // Before root is given up, because usually only root can read private keys.
+    // TLS is prepared before root is given up, because usually only root can read private keys.
     let tls = TlsListeners::start(&config, &logger, account.as_ref())?;
     let mut admin = AdminListeners::open(&config)?;
     if let Some(warning) = admin.warning() {
         logger.warn(format_args!("{warning}"));
     }
     let changes = Arc::<ChangeFeed>::default();
-    // Before `drop_root` changes the owner of the files in the folder.
+    // The folder is locked before `drop_root` changes the owner of the files in it.
     let disk_cache = take_disk_cache(&config, &logger)?;
     let managed_level =
         softirq::managed_level::start(&config, logs.access_sink(), &logger, &changes)?;
@@ -140,7 +140,7 @@ pub fn run(
     let handler_runtime =
         HandlerRuntime::start(logger.clone(), worker_handles.collect()).map_err(text)?;
     let (tier, purge_waiters) = open_tier(&config, disk_cache, &helpers, &logger).unzip();
-    // After root is given up, so that handlers open their files as the server's user.
+    // Handlers are opened after root is given up, so that they open their files as the server's user.
     let mut running = prepare(ServerParts {
         config,
         listeners,
@@ -198,7 +198,7 @@ pub fn run(
     if let Some(front) = &front {
         front.report_ready(sender).map_err(text)?;
     }
-    // The call fails without a supervisor, because there is no socket to notify.
+    // The call fails without a service manager, because there is no socket to notify.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
 
     let logger = lock(&running).logger.clone();
@@ -215,7 +215,7 @@ pub fn run(
     if let Some(tier) = lock(&running).store.tier() {
         tier.finish_pending();
     }
-    // Dropping it removes the admin socket's file.
+    // Dropping `admin` removes the admin socket's file.
     drop(admin);
     logs.close();
     Ok(())
@@ -391,7 +391,7 @@ fn start_worker(
                 // Pinning is an optimization: if it fails, the kernel schedules the worker.
                 let _ = lowroad_engine::worker::pin_to_cpu(cpu);
             }
-            // Futures that start on this worker are spawned on its runtime.
+            // Futures that start on this worker are spawned on `runtime`.
             let _lane = runtime.enter();
             // A panic here ends the process: the server must not continue without one of its workers.
             panic_policy::vital(|| worker.run());
@@ -401,7 +401,7 @@ fn start_worker(
     Ok(())
 }
 
-/// Passes its listening sockets to each worker.
+/// Passes each worker its listening sockets.
 fn listen(running: &RunningServer, new_sockets: Vec<Vec<(ListenerId, ListenSocket)>>) {
     for (worker, sockets) in running.workers.iter().zip(new_sockets) {
         for (id, listener) in sockets {
@@ -459,8 +459,8 @@ fn run_main_loop(
                 return;
             }
             Ok(MainEvent::Signal(_)) => {
-                // The level ends first, while the listeners are still open, because the kernel passes its connections
-                // to them.
+                // The level ends first, while the listeners are still open, because the level's connections migrate to
+                // them.
                 if let Some(processes) = environment.level_processes.take() {
                     processes.end();
                 }
@@ -481,7 +481,7 @@ fn drain(running: &RunningServer) -> Instant {
     running.logger.info(format_args!(
         "draining: {open} connections, at most {timeout_ms} ms"
     ));
-    // Fails if there is no supervisor; the drain does not depend on it.
+    // The call fails without a service manager; the drain does not depend on it.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     for worker in &running.workers {
         worker.post(MailboxMessage::Drain { timeout_ms });
@@ -642,7 +642,7 @@ fn reachable(listener: SocketAddr) -> SocketAddr {
 
 fn worker_count(config: &Config) -> usize {
     match config.server.workers {
-        // Respects CPU affinity and cgroup quotas, unlike the machine's number of processors.
+        // `available_parallelism` respects CPU affinity and cgroup quotas, unlike the machine's number of processors.
         0 => thread::available_parallelism().map_or(1, usize::from),
         count => count,
     }

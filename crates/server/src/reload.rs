@@ -100,7 +100,8 @@ pub fn reopen_moved_folders(
     let running = &mut lock(running);
     // A reload in the meantime has already opened the folders.
     if Arc::ptr_eq(&running.sites, sites) {
-        // Does not wait: until it switches, a late worker serves files from the old folder, which is acceptable.
+        // The switch is not awaited: a late worker serves files from the old folder for somewhat longer, which is
+        // acceptable.
         let _ = serve(running, Arc::new(new_sites));
         running
             .logger
@@ -172,7 +173,7 @@ fn apply(
 ) -> Result<PreviousConfig, String> {
     let prepared = prepare(&mut lock(running), config)?;
     let applications = &prepared.config.applications;
-    // Without the lock: applications may start slowly, and the admin service must answer in the meantime.
+    // The lock is not held: applications may start slowly, and the admin service must answer in the meantime.
     let application_changes =
         update_applications(running, applications, is_ending).inspect_err(|_| {
             // An application failed, so the sockets that only the new configuration uses are closed again.
@@ -197,7 +198,7 @@ fn apply(
 
 /// Opens sockets, handlers, certificates and sites. All steps that may fail are done before the first visible change.
 fn prepare(running: &mut RunningServer, config: Config) -> Result<PreparedConfig, String> {
-    // Sockets first, because they fail most often, for example if a port is in use.
+    // Sockets are opened first, because this fails most often, for example if a port is in use.
     let new_sockets = running.listeners.open(&config, running.workers.len())?;
     let sites = running
         .handler_runtime
@@ -240,9 +241,9 @@ fn activate(running: &mut RunningServer, prepared: PreparedConfig) -> DrainingWo
     } = prepared;
     let settings = limits::settings(&config, &running.listeners, running.fd_limit);
     let settings = Arc::new(settings);
-    // Closed only now, because a failed reload keeps all its sockets.
+    // Unused sockets are closed only now, because a failed reload must keep all sockets.
     let unused = running.listeners.close_unused(&config);
-    // New sites before new listeners: the old sites do not know the new listeners.
+    // The new sites are posted before the new listeners, which the old sites do not know.
     let draining = serve(running, Arc::new(sites));
     running.tls = tls;
     // On failure, the jobs that obtain and renew certificates continue with the previous configuration.
@@ -251,7 +252,7 @@ fn activate(running: &mut RunningServer, prepared: PreparedConfig) -> DrainingWo
     }
     running.handlers = handlers;
     for (worker, sockets) in running.workers.iter().zip(new_sockets) {
-        // Before the listeners, because the settings name those that expect a PROXY header.
+        // The settings are posted before the listeners, because they name those that expect a PROXY header.
         worker.post(MailboxMessage::Settings(settings.clone()));
         for (id, listener) in sockets {
             worker.post(MailboxMessage::Listen(id, listener));

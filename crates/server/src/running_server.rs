@@ -88,7 +88,7 @@ pub fn update_applications(
     configs: &[ApplicationConfig],
     is_ending: impl Fn() -> bool,
 ) -> Result<ApplicationChanges, String> {
-    // Taken out of the shared state, so that the lock is not held while processes start.
+    // The applications are taken out of the shared state, so that the lock is not held while processes start.
     let (mut applications, logger) = {
         let mut running = lock(running);
         let applications = std::mem::take(&mut running.applications);

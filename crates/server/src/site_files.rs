@@ -1,9 +1,8 @@
 //! Follows the files to which the configuration's sites refer: document roots, error pages, certificates and keys.
 //!
 //! inotify watches the folders on the path of each file, so that an idle server checks no files, however many sites it
-//! has. A site is checked after a change in one of these folders. If the folders can't be watched, it is checked on
-//! every call. All sites are checked once in [`FULL_INTERVAL`], since inotify does not report mounts, nor changes
-//! through other hard links.
+//! has. A site is checked after a change in one of these folders, or on every call if they can't be watched. All sites
+//! are checked once in [`FULL_INTERVAL`], since inotify does not report mounts, nor changes through other hard links.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
@@ -25,9 +24,9 @@ pub struct SiteFollower {
     watcher: Option<Arc<FolderWatcher>>,
     /// The sites that `watches` belong to.
     sites: Weak<SiteTable>,
-    /// Indexed by site. `None`: the site must be checked on the next call.
+    /// The watch of each site, by the site's index. `None`: the site must be checked on the next call.
     watches: Vec<Option<PathWatch>>,
-    /// The watcher's position when no site needed a check.
+    /// The watcher's mark at the last call, if no site needed a check then.
     settled: Option<u64>,
     last_full: Instant,
 }
@@ -35,7 +34,7 @@ pub struct SiteFollower {
 impl Default for SiteFollower {
     fn default() -> SiteFollower {
         SiteFollower {
-            // Not shared with served files, whose watcher has a limited number of folders.
+            // This watcher is not shared with served files, whose watcher has a limited number of folders.
             watcher: FolderWatcher::start(Arc::default()),
             sites: Weak::new(),
             watches: Vec::new(),
@@ -100,7 +99,7 @@ impl SiteFollower {
             number
         });
         let changed: Vec<usize> = changed.collect();
-        // Settled only if no site needed a check; otherwise the next call checks again.
+        // `settled` is set only if no site needed a check; otherwise the next call checks again.
         self.settled = mark.filter(|_| changed.is_empty());
         changed
     }

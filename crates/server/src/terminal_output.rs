@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind, Write, stderr, stdout};
 /// A write error other than a closed pipe: a message for the user.
 pub fn out(text: impl Display) -> Result<(), String> {
     let mut stdout = stdout().lock();
-    // Flushed explicitly, because an error while the process exits would be lost.
+    // Standard output is flushed explicitly, because an error while the process exits would be lost.
     check_written(write!(stdout, "{text}").and_then(|()| stdout.flush()))
 }
 

@@ -1,4 +1,4 @@
-//! Logs many requests, to count what a record of the access log costs a worker:
+//! Logs many requests, to count the instructions that a record of the access log costs a worker:
 //!
 //! `RUSTFLAGS='--cfg rustix_use_libc' cargo build --release -p lowroad-site --example access_cost`, then
 //! `valgrind --tool=callgrind --separate-threads=yes access_cost COUNT combined|json|binary`. The summary of the first
@@ -18,7 +18,7 @@ use lowroad_http::version::HttpVersion;
 use lowroad_log::{LogDestination, LogWriter, WriterLimits};
 use lowroad_site::access::{RequestOutcome, WorkerAccessLog};
 
-/// Requests of a turn of the event loop.
+/// The number of requests in a turn of the event loop.
 const TURN: usize = 32;
 
 const HEAD: &[u8] = b"GET /gallery/morning.jpg HTTP/1.1\r\nHost: www.lowroad.example\r\n\

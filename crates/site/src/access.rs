@@ -1,8 +1,8 @@
 //! The access log: records of requests in progress, and the log entries.
 //!
-//! A worker collects entries ([`crate::access_sink`]) and passes them to the log once per turn of its event loop. the
-//! log's thread writes lines at most [`WRITE_DELAY`] later. If that thread is too slow, entries are dropped and counted: a
-//! worker never waits for it. Records are reused, so that an entry needs no allocation.
+//! A worker collects entries ([`crate::access_sink`]) and passes them to the log once per turn of its event loop. The
+//! log's thread writes lines at most [`WRITE_DELAY`] later. If that thread is too slow, entries are dropped and
+//! counted: a worker never waits for it. Records are reused, so that an entry needs no allocation.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -264,8 +264,8 @@ impl WorkerAccessLog {
         record
     }
 
-    /// Creates the record of a connection that is passed through: from its first request, or, if that could not be
-    /// parsed, from its bytes. Its responses are not interpreted, so the status is 0.
+    /// Creates the record of a connection that is passed through: from the first request on the connection, or, if that
+    /// could not be parsed, from its bytes. The responses are not interpreted, so the status is 0.
     pub fn record_passed(
         &mut self,
         request: Option<&Request<'_>>,
@@ -287,7 +287,7 @@ impl WorkerAccessLog {
         status: u16,
         outcome: RequestOutcome,
     ) -> Box<AccessRecord> {
-        // Reuses a record, so that the log line needs no allocation.
+        // A record is reused, so that the log line needs no allocation.
         let mut record = self.spare.take();
         record.set_exchange(exchange, status, outcome);
         if self.is_precise {
@@ -346,9 +346,9 @@ impl SpareRecords {
 
     fn recycle(&mut self, mut record: Box<AccessRecord>) {
         let memory: usize = record.texts().iter().map(|text| text.capacity()).sum();
-        // A burst of requests, or one with long fields, must not occupy memory forever.
+        // A burst of requests, or a request with long fields, must not occupy memory forever.
         if memory <= SPARE_LEN_MAX && self.records.len() < SPARE_COUNT_MAX {
-            // Cleared, so that the texts of one request do not appear in the line of another.
+            // The texts are cleared, so that those of one request do not appear in the line of another.
             record.texts().into_iter().for_each(Vec::clear);
             self.records.push(record);
         }

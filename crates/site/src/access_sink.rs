@@ -4,10 +4,10 @@ use lowroad_binary_log::batch;
 use lowroad_config::AccessLogFormat;
 use lowroad_log::{AccessEntry, LineFormat, LineFormatter, LineSink};
 
-/// A batch is passed to the log at this length.
+/// Length at which a batch is passed to the log's thread.
 const BATCH_LEN: usize = 32 * 1024;
 
-/// The form of a worker's entries.
+/// The encoding of a worker's entries.
 enum EntryEncoder {
     /// Lines, formatted by the worker.
     Lines(LineFormatter),
@@ -23,7 +23,7 @@ pub struct AccessSink {
 }
 
 impl AccessSink {
-    /// Entries of this format for `sink`.
+    /// Creates an empty batch of entries in `format`, for `sink`.
     pub fn new(sink: LineSink, format: AccessLogFormat) -> AccessSink {
         let lines = |format| EntryEncoder::Lines(LineFormatter::new(format));
         AccessSink {

@@ -5,7 +5,7 @@ use lowroad_response_cache::storage::HitKind;
 
 use crate::access::RequestOutcome;
 
-/// The cache counters of one worker, which alone writes them. `hits`, `misses` and `passes` add up to the worker's
+/// The cache counters of one worker; no other thread writes them. `hits`, `misses` and `passes` add up to the worker's
 /// requests, except for those in progress.
 #[derive(Debug, Default)]
 pub struct CacheCounters {

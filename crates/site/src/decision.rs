@@ -225,7 +225,7 @@ impl<W: Effects> RequestDecider<'_, W> {
         {
             return generated_response(status);
         }
-        // 421 if the TLS connection was made for a name with other certificates (RFC 9110 §15.5.20).
+        // The response is 421 if the TLS connection was made for a name with other certificates (RFC 9110 §15.5.20).
         if let Some(tls) = &responder.exchange.tls
             && self
                 .sites
@@ -285,7 +285,7 @@ impl<W: Effects> RequestDecider<'_, W> {
                 }
             }
         };
-        // Before the redirect to https: challenges are requested over plain http (RFC 8555 §8.3).
+        // Challenges are answered before the redirect to https: they are requested over plain http (RFC 8555 §8.3).
         if let Some(token) = path.strip_prefix(CHALLENGES)
             && let Some(answer) = self.sites.challenge(token)
         {
@@ -314,7 +314,7 @@ impl<W: Effects> RequestDecider<'_, W> {
             is_fallback: false,
             rewritten_target: None,
         };
-        // Before the access rules, so that no password is verified for a client without the required certificate.
+        // The certificate is checked before the access rules, so that no password is verified for a client without it.
         if !has_required_certificate(&context.matches, responder.exchange) {
             self.effects.trace(TraceEvent::NoClientCertificate);
             return generated_response(
@@ -327,7 +327,7 @@ impl<W: Effects> RequestDecider<'_, W> {
         {
             return purge::handle_purge(self.effects, &context, responder);
         }
-        // Before the access rules: requests that they refuse count against the rate of the class as well.
+        // The class is applied before the access rules: requests that they refuse count against its rate as well.
         if let Some(classes) = &self.sites.classes
             && let Err(status) =
                 admit_to_class(classes, self.effects, context.site_path(), responder)
@@ -393,7 +393,8 @@ impl<W: Effects> RequestDecider<'_, W> {
             key: &mut self.scratch.key,
         };
         let Some(wait_end) = pending.wait_reason.end(outcome) else {
-            // Refused instead of resumed: a wrong event must not admit a request whose password check is pending.
+            // The request is refused, not resumed: a wrong event must not admit a request whose password check is
+            // pending.
             let message = "a request was resumed by an event that it did not wait for";
             self.logger.error(format_args!("internal error: {message}"));
             return generated_response(
@@ -556,7 +557,7 @@ impl HttpService for SiteService {
         head: Option<&H1RequestHead<'_>>,
     ) -> Option<PassThroughTarget> {
         let target = self.sites.pass_through(listener)?;
-        // All other requests are passed through unchanged to the server behind this proxy.
+        // Requests out of scope are passed through unchanged to the server behind this proxy.
         let is_understood =
             head.is_some_and(|head| proxy_scope::is_in_scope(head, &mut self.scratch.path));
         (!is_understood).then_some(PassThroughTarget {
@@ -671,7 +672,7 @@ impl HttpService for SiteService {
         let log = self.log.as_mut();
         let access = log.map(|log| log.record(&request, exchange, CLIENT_GONE, outcome));
         let record = self.metrics.record(exchange, CLIENT_GONE, outcome, access);
-        // Recorded immediately, since no response follows.
+        // The end is recorded immediately, since no response follows.
         self.sent(record, 0, false, exchange.now_ms);
     }
 
@@ -692,7 +693,7 @@ impl HttpService for SiteService {
     fn command(&mut self, command: WorkerCommand) {
         match command {
             WorkerCommand::Sites(sites, done_signal) => {
-                // The last site's objects, which `calls` keeps for reuse, would keep a site of the old configuration
+                // `calls` keeps the objects of the last site for reuse; they would keep a site of the old configuration
                 // alive.
                 self.calls.clear_last_site();
                 self.sites = sites;

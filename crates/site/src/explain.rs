@@ -125,7 +125,7 @@ fn walk(view: &ExplainView, listener: ListenerId, head: &str, out: &mut String) 
         clock::now_ms(),
         unix_s,
     );
-    // Assumes a TLS connection that the client made for this host.
+    // The TLS connection is assumed to be one that the client made for this host.
     exchange.tls = assumed_tls(view, listener, &request);
     let date = date::format(exchange.unix_s);
     let mut responder = RequestResponder {
@@ -191,7 +191,7 @@ struct TraceNotes {
     rules: Vec<String>,
     /// The rewrites that were applied.
     rewrites: Vec<String>,
-    /// Whether the last of these rules refuses the request.
+    /// Whether the last one of `rules` refuses the request.
     is_refused: bool,
     /// Whether the object had to be loaded.
     is_loaded: bool,
@@ -209,7 +209,7 @@ impl Effects for ExplainTrace<'_> {
     }
 
     fn find(&self, hash: u64, key: &[u8]) -> Option<VariantSet> {
-        // `peek`: an explanation must not change the eviction order.
+        // `peek` is used because an explanation must not change the eviction order.
         self.view.store.peek(hash, key)
     }
 
@@ -219,7 +219,7 @@ impl Effects for ExplainTrace<'_> {
 
     fn fetch(&self, request: LoadRequest, _: ExchangeId) -> LoadProgress {
         self.notes.borrow_mut().is_loaded = true;
-        // `build`, not `load`: the object is not stored.
+        // `build` is used instead of `load`, because the object must not be stored.
         let object = self.view.fetcher.loader().build(&request);
         LoadProgress::Loaded(LoadOutcome::new(&request, object))
     }
@@ -249,7 +249,7 @@ impl Effects for ExplainTrace<'_> {
         if let Some(upstream) = call.route.handler.explain_member(&probe) {
             self.notes.borrow_mut().details.push(("asks", upstream));
         }
-        // Pretends that the call is running.
+        // The decision ends here as if the call were running.
         CallStatus::Running(Box::new(()))
     }
 
@@ -266,7 +266,7 @@ impl Effects for ExplainTrace<'_> {
         _: IpAddr,
         _: ExchangeId,
     ) -> Option<PasswordOutcome> {
-        // Does not count as an attempt.
+        // This verification does not count as an attempt.
         Some(passwords.verify_blocking(&credentials))
     }
 
@@ -513,7 +513,7 @@ impl TraceNotes {
                     answer = format!("{answer}, {content}");
                 }
                 line(out, "answer", &answer);
-                // The rules are listed below; the last one refuses.
+                // The rules are listed below; the last of them refuses the request.
                 let by_rule = self
                     .is_refused
                     .then(|| "by the last of these rules".to_string());

@@ -13,7 +13,7 @@ use crate::sites::Site;
 /// file can be served now.
 pub fn find_cause(site: &Site, host: &[u8], path: &[u8]) -> Option<String> {
     let location = site.rules.locate(host, path);
-    // Checked before the file, as when serving: the file may exist.
+    // Hidden names are checked before the file, as when serving: the file may exist.
     if location.is_hidden(&site.rules) {
         return Some(
             "names that begin with a dot are not served; set hidden = true to serve them".into(),
@@ -72,7 +72,7 @@ fn index(site: &Site, base: &Path, folder: &Path) -> Option<String> {
 fn check_component(site: &Site, base: &Path, path: &Path, is_file: bool) -> Option<String> {
     let is_link = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink);
-    // Checked before the target, which may be outside the site's folder.
+    // The link is checked before its target, which may be outside the site's folder.
     if is_link {
         let leads_out = || leads_outside(base, path);
         match site.rules.config.symlinks {
@@ -118,7 +118,7 @@ fn unusable(path: &Path, is_file: bool) -> Option<String> {
         }
         _ => return Some("neither a file nor a folder".into()),
     };
-    // Checked with the effective user, as for open(2).
+    // The access is checked for the effective user, as by open(2).
     let result = accessat(CWD, path, access, AtFlags::EACCESS);
     result.err().map(describe)
 }

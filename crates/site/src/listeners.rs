@@ -20,7 +20,7 @@ use socket_activation::AdoptedSocket;
 /// The time within which workers must have closed a listener; a reload that needs the address again waits this long at
 /// most.
 const CLOSING_TIMEOUT: Duration = Duration::from_secs(5);
-/// The pause between two probes of such an address.
+/// The pause between two probes of an address that is being closed.
 const PROBE_PAUSE: Duration = Duration::from_millis(10);
 
 /// The listeners of all sites.
@@ -51,13 +51,13 @@ impl ListenerSet {
         }
     }
 
-    /// The number of listener numbers assigned so far; all of them are below it.
+    /// The number of listener numbers assigned so far; all of them are below this number.
     pub fn count(&self) -> usize {
         usize::from(self.next)
     }
 
-    /// The listener that accepts connections to an address: that of the address itself, else of the wildcard of its
-    /// family, else of `[::]`.
+    /// The listener that accepts connections to an address: the listener of the address itself, else that of the
+    /// wildcard of its family, else that of `[::]`.
     pub fn find_by_address(&self, local: SocketAddr) -> Option<ListenerId> {
         let any_v4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, local.port()));
         let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, local.port()));
@@ -107,7 +107,7 @@ impl ListenerSet {
             }
         }
         let now = Instant::now();
-        // Removes the entries whose sockets the workers have closed by now.
+        // The entries whose sockets the workers have closed by now are removed.
         self.closing.retain(|(_, end)| *end > now);
         let mut ids = Vec::new();
         for (index, address) in added.iter().enumerate() {
@@ -134,7 +134,7 @@ impl ListenerSet {
                 real.map_err(|error| format!("can't listen at {address}: {}", hint(&error)))?;
             ids.push((*address, id, real));
         }
-        // Added only after all addresses were opened: an error leaves the set unchanged.
+        // The addresses are added only after all of them were opened: an error leaves the set unchanged.
         for (address, id, real) in ids {
             self.ids.insert(address, id);
             self.addresses.push((id, real));
@@ -210,7 +210,7 @@ impl ListenerSet {
             });
             self.addresses.extend(address.map(|address| (id, address)));
             for sockets in new_sockets.iter_mut() {
-                // All workers accept from the one socket that the supervisor passed.
+                // All workers accept from the same socket, which the supervisor passed.
                 sockets.push((id, listener.share().map_err(text)?));
             }
         }
@@ -235,7 +235,7 @@ fn open_all(
 ) -> io::Result<SocketAddr> {
     let mut real = address;
     for sockets in new_sockets {
-        // Port 0 is resolved by the first socket; the others share the port by SO_REUSEPORT.
+        // Port 0 is resolved by the first socket; the other sockets share the port by SO_REUSEPORT.
         let listener = ListenSocket::open(real)?;
         real = listener.address().unwrap_or(real);
         sockets.push((id, listener));

@@ -1,8 +1,8 @@
 //! Request metrics: number, level, status and duration of requests.
 //!
-//! Each worker writes its own [`RequestMetrics`] without locks; a scrape adds up those of all workers. Durations need a
-//! precise clock, which the event loop does not read otherwise. The clock is read at most twice per turn: when the
-//! first request of the turn arrives, and at the end of the turn, when its responses have been written.
+//! Each worker writes its own [`RequestMetrics`] without locks; a scrape adds up the metrics of all workers. Durations
+//! need a precise clock, which the event loop does not read otherwise. The clock is read at most twice per turn: when
+//! the first request of the turn arrives, and at the end of the turn, when its responses have been written.
 
 use std::sync::{Arc, OnceLock};
 
@@ -83,7 +83,7 @@ impl From<RequestOutcome> for ResponseSource {
 
 /// The request metrics of one worker, by scope.
 pub struct RequestMetrics {
-    /// Allocated at the first request of a scope.
+    /// The metrics of a scope, allocated at its first request.
     scopes: Box<[OnceLock<Box<ScopeMetrics>>]>,
     /// The durations of event loop turns in which requests arrived.
     turns: LatencyHistogram,
@@ -102,13 +102,13 @@ impl Default for RequestMetrics {
 /// The metrics of the requests of one site or route.
 #[derive(Default)]
 pub struct ScopeMetrics {
-    /// By source and status class.
+    /// The number of requests, by source and status class.
     requests: [[WorkerCounter; CODE_CLASSES.len()]; ResponseSource::ALL.len()],
     /// The number of body bytes sent.
     body_bytes: WorkerCounter,
     /// The number of responses that were not sent completely.
     truncated: WorkerCounter,
-    /// By level, in the order of [`LEVELS`].
+    /// The durations by level, in the order of [`LEVELS`].
     durations: [OnceLock<Box<LevelDurations>>; LEVELS.len()],
 }
 
@@ -122,7 +122,7 @@ struct LevelDurations {
 /// The metrics of a scope, added up over all workers.
 #[derive(Default)]
 pub struct ScopeTotals {
-    /// By source and status class.
+    /// The number of requests, by source and status class.
     pub requests: [[u64; CODE_CLASSES.len()]; ResponseSource::ALL.len()],
     /// The number of body bytes sent.
     pub body_bytes: u64,
@@ -170,7 +170,7 @@ impl RequestMetrics {
 pub struct ResponseRecord {
     scope: MetricScope,
     source: ResponseSource,
-    /// Whether the duration is recorded; not for tunnels.
+    /// Whether the duration is recorded; false for tunnels.
     is_timed: bool,
     /// The time at which the head of the request was complete, monotonic us.
     started_us: u64,
@@ -304,7 +304,8 @@ impl MetricsRecorder {
             let whole_us = now_us.saturating_sub(ended.started_us);
             let bucket = bucket_index(whole_us);
             durations.whole.record_in(bucket, whole_us);
-            // A head is sent at the end of the turn that wrote it. Of an earlier turn, only the start time is known.
+            // A head is sent at the end of the turn that wrote it. If it was written in an earlier turn, only the start
+            // time of that turn is known.
             if ended.answered_us == turn_start_us {
                 durations.first_byte.record_in(bucket, whole_us);
             } else {

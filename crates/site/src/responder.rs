@@ -1,5 +1,5 @@
-//! Writes responses: representations, ranges, 304, redirects and error responses. Independent of the HTTP version,
-//! which the engine handles.
+//! Writes responses: representations, ranges, 304, redirects and error responses. This module is independent of the
+//! HTTP version, which the engine handles.
 
 mod extra_headers;
 
@@ -123,7 +123,7 @@ impl RequestResponder<'_, '_> {
         head
     }
 
-    /// Sends a stored head and body unchanged: the common case.
+    /// Sends a stored head and body unchanged, which is the common case.
     #[inline]
     fn send_whole(&mut self, representation: &Representation) {
         self.send_built(representation, b"");
@@ -234,13 +234,13 @@ impl RequestResponder<'_, '_> {
         let end = format!("\r\n--{boundary}--\r\n").into_bytes();
         let heads_len: usize = part_heads.iter().map(Vec::len).sum();
         let ranges_len: u64 = ranges.iter().map(|range| range.end - range.start).sum();
-        // Known in advance, so that no chunked coding is needed.
+        // The length is known in advance, so that no chunked coding is needed.
         let len = heads_len as u64 + ranges_len + end.len() as u64;
         let fields = representation.head.shared(representation.bytes());
         let mut head = self.begin(StatusCode::PARTIAL_CONTENT, fields, extra_headers.as_ref());
         let content_type = format!("multipart/byteranges; boundary={boundary}");
         head.field("Content-Type", content_type.as_bytes());
-        // Ranges are those of the encoded representation (RFC 9110 §14.2).
+        // The ranges are those of the encoded representation (RFC 9110 §14.2).
         let encoding = representation.encoding;
         if encoding != lowroad_http::content_coding::ContentCoding::Identity {
             head.field("Content-Encoding", encoding.as_str().as_bytes());
@@ -321,10 +321,10 @@ impl RequestResponder<'_, '_> {
         status
     }
 
-    /// Sends a short text for a program, not to be cached (an ACME challenge).
+    /// Sends a short text that must not be cached: the response to an ACME challenge.
     pub fn text(&mut self, text: &str) -> StatusCode {
         let mut head = self.response.head(StatusCode::OK);
-        // The media type in the example of RFC 8555 §8.3.
+        // This media type is that of the example in RFC 8555 §8.3.
         head.field("Content-Type", b"application/octet-stream")
             .field("Cache-Control", b"no-store");
         if head.end(BodyLen::Known(text.len() as u64)) {
@@ -367,7 +367,7 @@ impl RequestResponder<'_, '_> {
         status
     }
 
-    /// Refuses a request by an access rule. Not cacheable, since the rule may admit other clients.
+    /// Refuses a request by an access rule. The response is not cacheable, since the rule may admit other clients.
     pub fn refuse_by_rule(
         &mut self,
         site_path: SitePath<'_>,
@@ -380,7 +380,8 @@ impl RequestResponder<'_, '_> {
         status
     }
 
-    /// Sends an error page in place of a handler's response. Not cacheable, since the handler may recover at any time.
+    /// Sends an error page in place of a handler's response. The page is not cacheable, since the handler may recover
+    /// at any time.
     pub fn refuse_program(
         &mut self,
         site_path: SitePath<'_>,
@@ -490,7 +491,7 @@ fn write_page(page: &ErrorBody<'_>, response: &mut ResponseWriter<'_>) {
             .iter()
             .any(|(field_name, _)| field_name.eq_ignore_ascii_case(name))
     };
-    // Tells the client when to retry (RFC 9110 §15.6.4).
+    // Retry-After tells the client when to retry (RFC 9110 §15.6.4).
     if status == StatusCode::SERVICE_UNAVAILABLE && !has(&response_fields, RETRY_AFTER) {
         response_fields.push((RETRY_AFTER, RETRY_AFTER_S));
     }

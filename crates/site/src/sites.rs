@@ -32,9 +32,9 @@ use previous_config::EarlierSites;
 
 /// All sites, by listener and host name.
 pub struct SiteTable {
-    /// Indexed by `ListenerId`; the entry of a closed listener is empty.
+    /// The sites of each listener, indexed by `ListenerId`; the entry of a closed listener is empty.
     listeners: Vec<NameTable>,
-    /// Each site once.
+    /// All sites, each of them once.
     pub all: Vec<Arc<Site>>,
     /// The traffic classes, if any are configured.
     pub classes: Option<Arc<ClassTable>>,
@@ -118,7 +118,7 @@ impl SiteTable {
         for rules in &config.sites {
             let identity = SiteFingerprint::new(rules, config, BaseFolders::from_site(rules)?);
             let routes = handlers.routes(rules).map_err(io::Error::other)?;
-            // Keeps the number, with which the keys of the site's stored responses begin.
+            // A continued site keeps its number, with which the keys of its stored responses begin.
             let (id, routes, identity) = match earlier.take_continued(&identity) {
                 Some(old) => {
                     let identity = identity.continuing(&old.identity);
@@ -130,7 +130,8 @@ impl SiteTable {
                 }
                 None => (take_id(&mut id_next), routes, identity),
             };
-            // By names instead of by fingerprint: the rules may be unchanged even if other settings have changed.
+            // The old policy is found by names instead of by fingerprint: the rules may be unchanged even if other
+            // settings have changed.
             let previous_policy = earlier.with_names(rules);
             let previous_policy = previous_policy
                 .and_then(|old| Some((&old.rules.config, old.access_policy.as_ref()?)));
@@ -186,7 +187,7 @@ impl SiteTable {
             .iter()
             .zip(&self.all)
             .all(|(new, old)| Arc::ptr_eq(new, old));
-        // Keeps the counts of running calls.
+        // The classes are shared with the old table, which keeps the counts of running calls.
         let classes = self.classes.clone();
         // If no folder was replaced, the workers need no new table.
         (!is_unchanged).then(|| SiteTable {
@@ -288,7 +289,7 @@ impl SiteTable {
         let authority = authority.unwrap_or_default();
         let server_name = tls_info.server_name.as_deref();
         let is_same = |name: &str| authority.eq_ignore_ascii_case(name.as_bytes());
-        // The common case, which needs no normalized name.
+        // This is the common case, which needs no normalized name.
         if authority.is_empty() || server_name.is_some_and(is_same) {
             return false;
         }
@@ -350,7 +351,7 @@ impl SiteTable {
 
 impl NameTable {
     fn add(&mut self, site: &Arc<Site>) {
-        // A listener has one such destination.
+        // A listener has at most one server to which it passes connections through.
         self.pass_through = self.pass_through.or(site.rules.config.pass_through);
         for name in &site.rules.config.names {
             match name {
@@ -407,7 +408,7 @@ impl Site {
     /// The configured folders, if they can be opened and one of them was replaced (also by a change of a symbolic link
     /// in its path). Blocks on the disk.
     fn find_moved_folders(&self) -> Option<BaseFolders> {
-        // An unreadable folder may become readable again: the site keeps its current one.
+        // An unreadable folder may become readable again: the site keeps its current folder.
         let found = BaseFolders::from_site(&self.rules.config).ok()?;
         (found != *self.identity.bases()).then_some(found)
     }

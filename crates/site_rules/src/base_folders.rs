@@ -19,7 +19,7 @@ pub struct BaseFolder {
 /// All folders of a site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BaseFolders {
-    /// The root; aliases have their own folders.
+    /// The root folder; aliases have separate folders.
     pub(crate) root: BaseFolder,
     /// The folders of the aliases, in the configured order.
     pub(crate) aliases: Vec<BaseFolder>,
@@ -65,7 +65,7 @@ impl BaseFolder {
 }
 
 fn readable(path: PathBuf) -> io::Result<BaseFolder> {
-    // Gives a clearer message than reading below would.
+    // This check gives a clearer message than `read_dir` would.
     if !path.metadata()?.is_dir() {
         return Err(io::Error::new(io::ErrorKind::NotADirectory, "not a folder"));
     }

@@ -14,7 +14,7 @@ pub struct DistinctPatterns<'r> {
 
 impl<'r> DistinctPatterns<'r> {
     /// The patterns of access rules. A rule that refuses requests also covers everything below its paths, so its
-    /// pattern is distinct from an equal pattern of a rule that does not.
+    /// pattern is distinct from an equal pattern of a rule that does not refuse requests.
     pub fn from_rules(rules: &'r [RuleConfig]) -> DistinctPatterns<'r> {
         // Equal patterns with the same scope are matched once, for all of their rules.
         let scoped = rules.iter().map(|rule| match rule.action.refuses() {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// Values by field name, and by one content or any content.
 pub struct FieldMap<T> {
-    /// By lower-case name, in ascending order.
+    /// The values by lower-case name, in ascending order of names.
     names: Vec<(Box<[u8]>, FieldValues<T>)>,
 }
 
@@ -21,7 +21,7 @@ impl<T> FieldMap<T> {
     /// Adds a value for fields with a name and a content; if `content` is `None`, with any content.
     pub fn insert(&mut self, name: &str, content: Option<&str>, value: T) {
         let name = name.to_ascii_lowercase().into_bytes();
-        // Kept sorted by name: a look-up is a binary search without allocations.
+        // The list is kept sorted by name: a look-up is a binary search without allocations.
         let at = match self.position(&name) {
             Ok(at) => at,
             Err(at) => {

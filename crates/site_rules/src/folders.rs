@@ -44,7 +44,7 @@ impl RealFolders {
 }
 
 impl FolderPath<'_, '_> {
-    /// Whether the file is not for clients, because its name or a folder's begins with a dot.
+    /// Whether the file is not for clients, because its name or the name of a folder in its path begins with a dot.
     pub fn is_hidden(&self, rules: &SiteRules) -> bool {
         self.is_hidden && !rules.config.hidden
     }
@@ -101,7 +101,7 @@ impl SiteRules {
             let base = self.folders.aliases.get(number)?;
             Some((alias, base, alias.within(path)?))
         });
-        // Of nested aliases, the innermost applies.
+        // If aliases are nested, the innermost applies.
         candidates.max_by_key(|(alias, ..)| alias.path.len())
     }
 
@@ -118,14 +118,14 @@ impl SiteRules {
                 file.strip_prefix(folder)
                     .filter(|rest| rest.starts_with(b"/"))
             };
-            // A program may use the configured folder or the one without symbolic links.
+            // A program may name the configured folder or the same folder without symbolic links.
             Some((
                 alias,
                 strip_folder(real_folder).or_else(|| strip_folder(&alias.folder))?,
             ))
         })?;
         let mut path = Vec::with_capacity(alias.path.len() + rest.len());
-        // Encoded, because the path is decoded like a path from a client.
+        // The path is encoded here, because it is decoded like a path from a client.
         target::encode_path(alias.path.as_bytes(), &mut path);
         target::encode_path(rest, &mut path);
         Some(path)

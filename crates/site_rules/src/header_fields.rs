@@ -34,7 +34,7 @@ impl<'a> SiteFields<'a> {
     /// not apply to its absence.
     pub fn new(rules: &'a SiteRules, path: &[u8], status: StatusCode) -> SiteFields<'a> {
         let site = &rules.config;
-        // The common case: no rules, so no pattern is matched.
+        // In the common case there are no rules, so no pattern is matched.
         if site.headers.is_empty() {
             return SiteFields::default();
         }
@@ -78,8 +78,8 @@ impl<'a> SiteFields<'a> {
         fields
     }
 
-    /// Applies the rules to the fields of a program's response. To an interim response, the rules add a field only if
-    /// it already has one of that name: `set` and `default` describe the final response.
+    /// Applies the rules to the fields of a program's response. The rules add a field to an interim response only if
+    /// the response already has a field of that name: `set` and `default` describe the final response.
     pub fn apply(&self, original: &ResponseFields, status: StatusCode) -> ResponseFields {
         let is_interim = status.code() < 200 && status != StatusCode::SWITCHING_PROTOCOLS;
         let has = |name: &str| original.values(name).next().is_some();

@@ -1,5 +1,5 @@
 //! The rules of a site, compiled once per load of the configuration: patterns, which are matched together, folders, and
-//! header fields of responses. Independent of files, programs and requests.
+//! header fields of responses. This crate is independent of files, programs and requests.
 
 #![forbid(unsafe_code)]
 
@@ -35,8 +35,8 @@ pub fn site_label(site: &config::SiteConfig, bases: &BaseFolders) -> String {
 pub struct SiteRules {
     /// The number of the site, with which the keys of its stored responses in memory begin.
     pub id: u32,
-    /// The identity of the site, with which the keys of its stored responses on disk begin. The same in all runs of the
-    /// server.
+    /// The identity of the site, with which the keys of its stored responses on disk begin. It is the same in all runs
+    /// of the server.
     pub disk_id: [u8; 16],
     /// The site's name in logs and metrics.
     pub label: String,
@@ -90,7 +90,7 @@ impl SiteRules {
     /// Whether a route that does not require the file to be missing matches a path.
     pub fn has_route(&self, path: &[u8]) -> bool {
         let matches = self.match_path(path);
-        // Whatever the conditions of the routes, which depend on the request.
+        // The conditions of the routes are ignored, since they depend on the request.
         let mut routes = matches.routes();
         routes.any(|pattern| self.patterns.is_routed(pattern))
     }

@@ -46,7 +46,7 @@ pub struct PathMatches<'a> {
 struct PatternMatches {
     /// The numbers of the patterns, in ascending order.
     numbers: Vec<u32>,
-    /// For each of these patterns, the forms that it matches; empty if the path has only one form.
+    /// For each pattern in `numbers`, the forms that it matches; empty if the path has only one form.
     forms: Vec<FormSet>,
 }
 
@@ -92,7 +92,7 @@ impl SitePatterns {
         builder.end(PatternKind::AccessRule, access.patterns.len());
         let client_paths = site.tls.as_ref().map_or(&[][..], |tls| &tls.client_paths);
         for pattern in client_paths {
-            // Like the pattern of a rule that refuses requests, this one covers everything below its paths.
+            // Like the pattern of a rule that refuses requests, `pattern` covers everything below its paths.
             builder.patterns.add(pattern, MatchScope::Access);
         }
         builder.end(PatternKind::ClientCertificate, client_paths.len());
@@ -144,7 +144,7 @@ impl SitePatterns {
     /// The patterns that match some form of a path with encoded slashes or backslashes.
     fn match_forms(&self, path: &[u8], raw_path: &[u8]) -> PatternMatches {
         let mut found: BTreeMap<u32, FormSet> = BTreeMap::new();
-        // Handlers may or may not decode these, so each form of the path is matched.
+        // Handlers may or may not decode the encoded slashes, so each form of the path is matched.
         for (index, form) in path_forms(path, raw_path).enumerate() {
             for number in self.set.matches(&form) {
                 let forms = found.entry(number).or_default();
@@ -167,7 +167,8 @@ impl PathMatches<'_> {
         self.matches(PatternKind::AccessRule)
     }
 
-    /// The forms of the path that match an access rule pattern; `index` is one of [`PathMatches::access_patterns`].
+    /// The forms of the path that match an access rule pattern; `index` is an element of
+    /// [`PathMatches::access_patterns`].
     pub fn access_forms(&self, index: usize) -> FormSet {
         // For a path with one form, no forms are recorded.
         if self.raw_path.is_none() {

@@ -125,7 +125,7 @@ SEPARATE int read_and_find(context *ctx, const struct segment *segment ARG, stru
 	if (!control || !scratch || load_request(ctx, segment))
 		return reason_up_long;
 	request = &scratch->request;
-	/* Read before the index lookup: a purge between the two invalidates the memo. */
+	/* The purge counter is read before the index lookup: a purge between the two invalidates the memo. */
 	__u32 purges = *(volatile __u32 *)&control->purges;
 	parse_request(scratch, segment, control->settings);
 	if (request->reason != reason_count)
@@ -165,7 +165,7 @@ SEPARATE int choose(context *ctx, struct segment *segment ARG, const struct conn
 	choice->reason = reason_up_miss;
 	if (!control)
 		return 0;
-	/* Set already if the checksum was verified here. */
+	/* The hash is already set if the checksum was verified here. */
 	if (!segment->payload_hash)
 		sum_payload(ctx, control, segment);
 	if (segment->payload_hash)

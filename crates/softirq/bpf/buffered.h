@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* Buffered segments: pipelined requests, or a FIN, that a client sends before it has acknowledged our response. They
- * are buffered here without being acknowledged. When the acknowledgement of the response arrives, its frame is
- * rewritten into the buffered segment. So the client's retransmission timer seldom fires, but keeps running while
- * anything may be lost. Connections share the buffers: if a buffer is overwritten, the client's retransmission is
- * processed instead. */
+ * are buffered here without being acknowledged. When the acknowledgement of the response arrives, the frame of that
+ * acknowledgement is rewritten into the buffered segment. So the client's retransmission timer seldom fires, but keeps
+ * running while anything may be lost. Connections share the buffers: if a buffer is overwritten, the client's
+ * retransmission is processed instead. */
 #pragma once
 
 #include "connections.h"
@@ -11,7 +11,7 @@
 
 #define BUFFER_ENTRIES 128
 #define BUFFERED_MAX 1400
-/* The rewrite must lengthen the frame: only then does the kernel verify its checksum again. */
+/* The rewrite must lengthen the frame: only then does the kernel verify the frame's checksum again. */
 #define BUFFERED_MIN 8
 
 /* Clients may split a retransmission differently, but into no shorter segments (Linux: tcp_min_snd_mss). A shorter
@@ -30,7 +30,7 @@ struct segment_buffer {
 	__u16 first_len;
 	__u8 has_fin;
 	__u8 spare[3];
-	/* Twice the maximum, since the verifier can't see that the data ends at BUFFERED_MAX. */
+	/* The length is twice the maximum, since the verifier can't see that the data ends at BUFFERED_MAX. */
 	__u8 bytes[2 * BUFFERED_MAX];
 };
 

@@ -180,7 +180,7 @@ static __always_inline int is_on_loopback(context *ctx)
 	return interface_of(ctx) == LOOPBACK_IFINDEX;
 }
 
-/* Nothing to defer: this is the program at TC. */
+/* Returns 0: this is the program at TC, so no frame needs to be deferred. */
 static __always_inline int defer_to_tc(context *ctx)
 {
 	return 0;

@@ -52,7 +52,7 @@ static __always_inline __u32 cookie_hash(const struct control *control, const st
 		minute,
 	};
 
-	/* Half as many words for IPv4. */
+	/* For IPv4, half as many words are hashed. */
 	if (is_v4(tuple)) {
 		words[2] = (__u64)tuple->client_be[3] << 32 | tuple->local_be[3];
 		return sip_hash(key, words, 3) >> 32;

@@ -186,9 +186,9 @@ static __always_inline void end_leftover(struct __sk_buff *skb, const struct seg
 		count(reason_tcp_ended);
 }
 
-/* Responds to a segment from a parked socket. The acknowledgement of its last response bypassed the socket, so it
- * retransmits that response, or sends keep-alive probes, which are acknowledged here. Anything else is invalid and ends
- * the socket. */
+/* Responds to a segment from a parked socket. The acknowledgement of the socket's last response bypassed the socket, so
+ * the socket retransmits that response, or sends keep-alive probes, which are acknowledged here. Anything else is
+ * invalid and ends the socket. */
 static __always_inline void answer_parked(struct __sk_buff *skb, const struct segment *segment,
 					struct connection *connection)
 {
@@ -213,7 +213,7 @@ static __always_inline int on_parked_leftover(struct __sk_buff *skb, struct segm
 {
 	int is_kept = connection->socket == SOCKET_KEPT;
 
-	/* The kernel's reply to a segment that this level passed as unknown, or to a SYN for which there is no
+	/* This is the kernel's reply to a segment that this level passed as unknown, or to a SYN for which there is no
 	 * listener. */
 	if (segment->flags & FLAG_RST && !is_kept && (!segment->seq || segment->seq == connection->snd_nxt))
 		return TCX_NEXT;
@@ -273,8 +273,8 @@ static __always_inline int on_egress(struct __sk_buff *skb)
 		return TCX_NEXT;
 	}
 	if (has_socket_soon(connection)) {
-		/* The new socket's sequence numbers begin where ours end; a keep-alive probe has the number before
-		 * that. */
+		/* The new socket's sequence numbers begin where ours end; a keep-alive probe has the number before the
+		 * first one. */
 		if (connection->state == STATE_HANDED && segment.seq - connection->snd_nxt + 1 > FIRST_FLIGHT)
 			return on_parked_leftover(skb, &segment, connection);
 		return on_egress_data(skb, &segment, connection);

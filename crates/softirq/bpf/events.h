@@ -43,7 +43,7 @@ static __always_inline void emit_requested(struct scratch *scratch, __u32 key_le
 	}
 	if ((__s32)(now - slot->not_before) < 0)
 		return;
-	/* Not reported again for this long, in which the daemon can publish the response. */
+	/* The request is not reported again for this long, so that the daemon can publish the response. */
 	slot->not_before = now + 2;
 	scratch->asked.hash = hash;
 	scratch->asked.kind = EVENT_ASKED;

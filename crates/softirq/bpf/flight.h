@@ -66,7 +66,7 @@ static __always_inline int is_of_flight(const struct segment *segment, const str
 }
 
 /* Whether the client has the whole flight, but retransmits the withheld byte of its request because its acknowledgement
- * was lost. Then everything that it retransmits is acknowledged. */
+ * of the flight was lost. If so, everything that the client retransmits is acknowledged. */
 static __always_inline int has_all_of_flight(const struct segment *segment, const struct connection *connection)
 {
 	return is_flight(connection) && segment->ack == connection->snd_nxt &&
@@ -96,7 +96,7 @@ SEPARATE int begin_flight(context *ctx, const struct segment *segment ARG, struc
 	int verdict;
 
 	reset_recovery(segment, connection);
-	/* Before sending, since the client's acknowledgement may arrive immediately on another processor. */
+	/* Recorded before sending, since the client's acknowledgement may arrive immediately on another processor. */
 	set_in_flight(connection, segment, choice, WITHHELD);
 	verdict = send_parts(ctx, segment, &parts);
 	if (verdict == NOT_SENT) {
@@ -125,7 +125,7 @@ SEPARATE int send_again(context *ctx, const struct segment *segment ARG, const s
 		return NOT_SENT;
 	parts.cut = cut_for(control, segment, connection);
 	all = parts_of(parts.len, parts.cut);
-	/* The segment size has changed in the meantime, since an interface with a smaller MTU was added. */
+	/* The segment size has changed since the flight began, since an interface with a smaller MTU was added. */
 	if (all > PARTS_MAX)
 		return NOT_SENT;
 	parts.first = acknowledged_part(segment, connection) / parts.cut;

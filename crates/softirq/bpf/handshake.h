@@ -169,7 +169,7 @@ SEPARATE int mark(const struct segment *segment ARG, __u32 state)
 
 	if (!connection)
 		return -1;
-	/* Not live: allocate_connection() evicts no live connection for a marker. */
+	/* A marker is not live, and allocate_connection() evicts no live connection for it. */
 	connection->state = state;
 	connection->rcv_nxt = rules_of(control);
 	/* Written last, since other processors find the entry from then on. */
@@ -177,8 +177,8 @@ SEPARATE int mark(const struct segment *segment ARG, __u32 state)
 	return 0;
 }
 
-/* The kernel answers the SYN if its filter accepts the SYN; whether it did is visible at the next segment, by its
- * socket. */
+/* Leaves the SYN to the kernel, which answers it if its filter admits the client. The next segment shows by its socket
+ * whether the kernel has answered. */
 static __always_inline int lookup_kernel_socket(context *ctx, const struct segment *syn, struct connection *old)
 {
 	if (!old || !is_live(old))

@@ -67,7 +67,7 @@ SEPARATE int inject(struct __sk_buff *skb, const struct segment *segment ARG, __
 		failed = inject_buffered(skb);
 		skb->tc_index = tc_index;
 	}
-	/* Restored, since the caller continues with the frame. */
+	/* The headers are restored, since the caller continues with the frame. */
 	if (bpf_skb_store_bytes(skb, 0, &eth_was, ETH_HLEN, 0) ||
 	    bpf_skb_store_bytes(skb, ETH_HLEN, was, len, BPF_F_RECOMPUTE_CSUM))
 		return -1;

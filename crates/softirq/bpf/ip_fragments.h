@@ -9,7 +9,8 @@
 #include "ip_options.h"
 #include "parked.h"
 
-/* Whether the frame may be such a packet, judged by an IP header at the usual offset. */
+/* Whether the frame may have IP options or extension headers, or be a first fragment, judged by an IP header at the
+ * usual offset. */
 static __always_inline int is_wrapped(void *begin, void *end)
 {
 	struct ethhdr *eth = begin;
@@ -54,8 +55,8 @@ static __always_inline int has_all_numbers(const struct wrapping *found)
 	return found->tcp_len >= 16;
 }
 
-/* Parses the headers of such a frame. Returns 0 if it is addressed to one of the ports, and the kernel would not drop
- * it. */
+/* Parses the headers of a frame for which is_wrapped() holds. Returns 0 if it is addressed to one of the ports, and the
+ * kernel would not drop it. */
 SEPARATE int read_wrapped(struct __sk_buff *skb, struct segment *segment ARG, struct wrapping *found ARG)
 {
 	struct control *control = level_control();
@@ -68,7 +69,7 @@ SEPARATE int read_wrapped(struct __sk_buff *skb, struct segment *segment ARG, st
 		if (bpf_skb_load_bytes(skb, ETH_HLEN, words, 40))
 			return -1;
 		memcpy(&segment->tuple, words + 2, 32);
-		/* IPv4-mapped addresses (RFC 4942 §2.2). */
+		/* Rejects IPv4-mapped addresses (RFC 4942 §2.2). */
 		if (words[4] == bpf_htonl(0xffff) || read_extensions(skb, *((__u8 *)words + 6), found))
 			return -1;
 		segment->tcp_at = V6_TCP_AT;
@@ -101,7 +102,7 @@ SEPARATE int unwrap(struct __sk_buff *skb, __u32 is_v6, __u32 len)
 		__u32 word = bpf_ntohl(ip[0]);
 
 		ip[0] = bpf_htonl(0x45000000 | (word & 0xff0000) | ((word & 0xffff) - len));
-		/* The checksum of the shorter header. */
+		/* Computes the checksum of the shorter header. */
 		ip[2] &= bpf_htonl(0xffff0000);
 		ip[2] |= (__u32)(__u16)~fold(words_of(ip, 5)) << 16;
 	}
@@ -175,8 +176,8 @@ static __always_inline int on_fragment(struct __sk_buff *skb, struct segment *se
 	return shift_in(skb, segment, connection) ? drop(reason_drop_no_room) : pass_to_kernel(reason_pass_kernel);
 }
 
-/* Processes such a segment before the connection is open: the acknowledgement of our SYN-ACK was lost, or arrives
- * later. */
+/* Processes a segment with options, extension headers or fragmentation before its connection is open: the
+ * acknowledgement of our SYN-ACK was lost, or arrives later. */
 static __always_inline int open_fragmented(struct __sk_buff *skb, const struct segment *segment,
 					   const struct wrapping *found)
 {

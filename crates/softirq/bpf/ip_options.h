@@ -191,7 +191,8 @@ static __always_inline int read_extension(struct __sk_buff *skb, struct extensio
 	walk->end = walk->at + len;
 	if (kind == IPPROTO_ROUTING_HEADER) {
 		walk->at = walk->end;
-		/* Addressed to another machine first, or of a type that Linux processes only if configured. */
+		/* The packet is addressed to another machine first, or the header is of a type that Linux processes
+		 * only if configured. */
 		return header[3] || (header[2] >= ROUTING_TYPE_MOBILITY && header[2] <= ROUTING_TYPE_SEGMENTS)
 			       ? OPTIONS_DROPPED
 			       : 0;

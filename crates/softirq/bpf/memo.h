@@ -17,7 +17,7 @@
 #define MEMO_SHIFT (64 - 10)
 
 struct memo {
-	/* The other inputs of the result; 0 marks an empty memo. */
+	/* The inputs of the result other than the request's bytes; 0 marks an empty memo. */
 	__u64 terms;
 	/* The local address. */
 	__u64 local[2];

@@ -75,7 +75,7 @@ SEPARATE int assign(struct __sk_buff *skb, const struct segment *segment ARG,
 
 	if (attrs.snd_wscale == OPTION_SCALE_NONE)
 		attrs.rcv_wscale = attrs.snd_wscale = attrs.wscale_ok = 0;
-	/* Looked up for every segment, since the kernel may have silently failed to create the socket. */
+	/* The socket is looked up for every segment, since the kernel may have silently failed to create it. */
 	sk = socket_of(skb, segment);
 	if (!sk)
 		return defer_to_listener(segment, connection);

@@ -60,7 +60,7 @@ SEPARATE int shift_sack(struct __sk_buff *skb, const struct segment *segment ARG
 	    at + 4 + words * 4 > segment->payload_at)
 		return 0;
 	OPAQUE(words);
-	/* Repeated for the verifier, which knows nothing about the value after OPAQUE. */
+	/* The check is repeated for the verifier, which knows nothing about the value after OPAQUE. */
 	if (words == 0 || words > SACK_WORDS_MAX)
 		return 0;
 	if (bpf_skb_load_bytes(skb, at + 4, was, words * 4))

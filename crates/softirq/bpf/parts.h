@@ -142,7 +142,7 @@ static __always_inline int record_part_batch(context *ctx, const struct segment 
 	if (!batch)
 		return -1;
 	batch->segment = *segment;
-	/* The copies' length. */
+	/* The copies have this length. */
 	batch->segment.frame_len = BATCH_FRAME_LEN;
 	batch->parts = *parts;
 	batch->serial = *serial = all->serial;

@@ -251,11 +251,11 @@ struct hash_key {
 	__u64 mix[2];
 };
 
-/* The reason for which the kernel does not accept migrated connections. The programs only distinguish 0 from the
- * others. */
+/* Whether the kernel accepts migrated connections, and if not, the reason. The programs only distinguish 0 from the
+ * other values. */
 enum handover_problem {
 	HANDOVER_WORKS = 0,
-	/* The kernel refuses all of them, because of Multipath TCP or a disabled TCP option. */
+	/* The kernel refuses all migrated connections, because of Multipath TCP or a disabled TCP option. */
 	HANDOVER_REFUSED = 1,
 	/* The kernel creates no sockets from migrated segments, because a firewall or another packet filter drops
 	 * them. */
@@ -288,7 +288,7 @@ struct control {
 	__u32 date_now;
 	/* Time without a segment, in units of 2^30 ns, after which a connection's slot may be reused. */
 	__u32 idle;
-	/* Process id of the daemon, and number of purges. */
+	/* Process id of the daemon, and purge counter (a purge may increment it more than once). */
 	__u32 pid;
 	__u32 purges;
 	/* Frame metadata does not reach the TC program, which therefore checks every frame. */

@@ -79,7 +79,7 @@ static __always_inline int on_skb(struct __sk_buff *skb)
 {
 	struct control *control = level_control();
 
-	/* First, so that an inactive level costs other traffic next to nothing. */
+	/* This check comes first, so that an inactive level costs other traffic next to nothing. */
 	if (!control || is_off(control))
 		return VERDICT_PASS;
 	/* A tag that is still present belongs to a VLAN without an interface on this machine, or carries only a

@@ -85,8 +85,8 @@ static __always_inline int on_request(context *ctx, const struct control *contro
 {
 	struct response_choice choice;
 
-	/* If the response were lost, such a client might retransmit only the first part of its request, which would not
-	 * be recognized as a repetition. */
+	/* The client has sent its request in several parts. If the response were lost, the client might retransmit only
+	 * the first part, which would not be recognized as a repetition. */
 	if (segment->is_pieced)
 		return punt(ctx, segment, connection, reason_up_cut);
 	if (is_draining(control, segment))
@@ -156,7 +156,7 @@ static __always_inline int on_same_request(context *ctx, struct segment *segment
 	return answer_again(ctx, segment, connection);
 }
 
-/* Whether the client has acknowledged only a part of a response, which a middlebox has then split. */
+/* Whether the client has acknowledged only a part of a response, because a middlebox has split one of its segments. */
 static __always_inline int has_part(const struct segment *segment, const struct connection *connection)
 {
 	__u32 ahead = segment->seq - (connection->rcv_nxt - connection->request_len);
@@ -271,7 +271,7 @@ static __always_inline enum future_result on_future_seq(context *ctx, struct seg
 {
 	int has_more = segment->payload_len || segment->flags & FLAG_FIN, result;
 
-	/* Beyond the window, or acknowledges unsent data, or there is no room in the buffer. */
+	/* The segment is beyond the window, or acknowledges unsent data, or does not fit into the buffer. */
 	if (segment->seq - connection->rcv_nxt > WINDOW ||
 	    acknowledged_part(segment, connection) > in_flight(connection) ||
 	    (has_more && buffer_data(ctx, segment, connection, 0)))
@@ -384,7 +384,7 @@ static __always_inline int is_far(const struct segment *segment, __u32 rcv_nxt)
 }
 
 /* Opens a new connection in the place of one that is not live, if the client has reused its port. A cookie alone proves
- * that only if the segment can't be a late one of the old connection. */
+ * the reuse only if the segment can't be a late segment of the old connection. */
 SEPARATE int open_anew(const struct segment *segment ARG, __u32 rcv_nxt)
 {
 	struct syn_offer offer = {};
@@ -403,7 +403,7 @@ static __always_inline int is_drop(int reason)
 	return reason == reason_drop_early || reason == reason_drop_cookie || reason == reason_tcp_reset;
 }
 
-/* Whether the client may have reused its port. Not for a live connection, since SYNs to it are not answered. */
+/* Whether the client may have reused its port. Never true for a live connection, since SYNs to it are not answered. */
 static __always_inline int may_reuse_tuple(const struct segment *segment, const struct connection *connection)
 {
 	return !is_live(connection) && !is_of_handshake(segment, connection);
@@ -415,7 +415,7 @@ static __always_inline int is_bypassed(context *ctx, const struct segment *segme
 {
 	if (connection->state == STATE_ASKED && check_admission(ctx, segment, connection->rcv_nxt))
 		connection->state = STATE_KERNEL;
-	/* Written only once per unit, since each write takes the cache line from other processors. */
+	/* The time is written only once per unit, since each write takes the cache line from other processors. */
 	if (connection->seen != now)
 		connection->seen = now;
 	return !is_next_request(segment, connection);
@@ -468,7 +468,8 @@ static __always_inline int on_segment(context *ctx, const struct control *contro
 	}
 	if (connection)
 		set_reply_options(segment, connection);
-	/* After the segments for the kernel, which verifies their checksums itself. */
+	/* Segments that were passed to the kernel above are not verified here, since the kernel verifies them
+	 * itself. */
 	if (has_wrong_sum(ctx, control, segment))
 		return connection ? drop(reason_drop_sum) : pass_to_kernel(reason_drop_sum);
 	if (is_syn) {

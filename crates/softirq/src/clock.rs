@@ -8,8 +8,8 @@ pub fn now_ns() -> u64 {
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
 }
 
-/// Units of 2^30 ns from `last_seen` until now, as `units_since` in `bpf/connections.h`. An entry written after
-/// `now_ns` was read may already carry the next unit; that counts as 0.
+/// Units of 2^30 ns from `last_seen` until now, computed like `units_since` in `bpf/connections.h`. An entry written
+/// after `now_ns` was read may already carry the next unit; this difference of -1 counts as 0.
 #[must_use]
 pub(crate) fn units_since(now_ns: u64, last_seen: u16) -> u16 {
     // Truncated to 16 bits: the programs' units wrap in the same way.

@@ -33,7 +33,7 @@ use self::fetchers::{FetchCompletion, FetchOrder};
 /// Polling interval of the event ring while there is no other work.
 const RING_POLL_INTERVAL: Duration = Duration::from_millis(50);
 const SECOND_NS: u64 = 1_000_000_000;
-/// Interval of the learner's ticks; several within the shortest lifetime.
+/// Interval of the learner's ticks, short enough for several ticks within the shortest lifetime.
 const TICK_NS: u64 = SECOND_NS / 10;
 
 /// Maximum number of pages that are reported as not learnable.
@@ -61,7 +61,7 @@ pub struct DaemonContext<'a> {
     pub notify: Box<dyn FnMut(&str) + 'a>,
     /// Once this is set, lifetimes are limited to one second.
     pub short_lifetimes: &'a AtomicBool,
-    /// Number of purges made by the server itself rather than by an operator; incremented before the purge.
+    /// How often the server itself, rather than an operator, increments the purge counter; counted before the purge.
     pub server_purges: &'a AtomicU32,
     /// Setting this ends the loop.
     pub stop: &'a AtomicBool,
@@ -122,7 +122,8 @@ impl DaemonContext<'_> {
         let mut addresses = Vec::new();
         while !self.stop.load(Ordering::Relaxed) {
             let now_ns = crate::clock::now_ns();
-            // Before the first heartbeat, since the level accepts connections from then on.
+            // The local addresses and the rules are set before the first heartbeat, since the level accepts connections
+            // from then on.
             if now_ns >= next_second_ns {
                 next_second_ns = now_ns + SECOND_NS;
                 let current = interfaces::addresses().map_err(LevelError::system("addresses"))?;
@@ -146,7 +147,7 @@ impl DaemonContext<'_> {
                 }
                 daemon_loop.tick(now_ns)?;
             }
-            // The key may be replaced only while no valid cookie depends on it, and once per period.
+            // The unused key may be replaced only while no valid cookie depends on it, and only once per period.
             let period = level::idle_key_period(now_ns);
             if period.is_some() && period != rotated_in {
                 rotated_in = period;
@@ -202,7 +203,7 @@ struct DaemonLoop<'a> {
     jobs: Sender<FetchOrder>,
     purges: u32,
     server_purges: &'a AtomicU32,
-    /// Number of the server's own purges handled so far.
+    /// The value of `server_purges` up to which the server's own purges were handled.
     handled_server_purges: u32,
     /// The firewall rules as read at the last check, at most a second ago.
     filter: Option<FirewallRules>,
@@ -229,8 +230,8 @@ impl DaemonLoop<'_> {
             .update(self.level, &mut self.learner, now_ns)
     }
 
-    /// Reads the firewall rules, and restricts the level to clients that the kernel has admitted if the rules filter
-    /// input. If the rules can't be read, such a filter is assumed.
+    /// Reads the firewall rules. If they filter input, restricts the level to clients that the kernel has admitted. If
+    /// the rules can't be read, assumes that they filter input.
     fn admit(&mut self, admission: AdmissionPolicy, notify: &mut dyn FnMut(&str)) {
         let previous = self.filter;
         let rules =
@@ -257,8 +258,8 @@ impl DaemonLoop<'_> {
         });
     }
 
-    /// Handles purges made by other processes. Everything is retired, since the responses that clients still request
-    /// will soon be fetched again.
+    /// Handles purges made by other processes. All responses are retired, since those that clients still request will
+    /// soon be fetched again.
     fn apply_external_purges(&mut self, actions: &mut Vec<LearnAction>) {
         let purges = self.level.purges();
         let counted = purges.wrapping_sub(self.purges);
@@ -292,7 +293,8 @@ impl DaemonLoop<'_> {
             result,
         } = done;
         let mut actions = Vec::new();
-        // Before the result is used: a response fetched before a purge must not be published after it.
+        // Purges are handled before the result is used: a response fetched before a purge must not be published after
+        // it.
         self.apply_external_purges(&mut actions);
         match &result {
             Err(FetchError::Connect(_)) => {
@@ -346,7 +348,7 @@ impl DaemonLoop<'_> {
         for action in actions {
             self.perform_one(action, &mut refused)?;
         }
-        // These actions are denials, which can't be rejected.
+        // The actions after a rejected publication are denials, which can't be rejected.
         for action in refused {
             self.perform_one(action, &mut Vec::new())?;
         }
@@ -428,7 +430,7 @@ impl DaemonLoop<'_> {
     }
 }
 
-/// Only reasons that an operator can't see in the response itself.
+/// Whether the reason is reported to the operator: only reasons that can't be seen in the response itself are.
 fn is_worth_reporting(reason: &FetchDenial) -> bool {
     matches!(reason.label(), "too-long" | "for-few")
 }

@@ -18,11 +18,11 @@ pub use judge::judge;
 /// All facts that were collected.
 #[derive(Clone, Debug)]
 pub struct DoctorFacts {
-    /// The machine, and its current network namespace.
+    /// Facts about the machine, and about the current network namespace.
     pub machine: MachineFacts,
-    /// The requested port.
+    /// Facts about the requested port; `None` if no port was requested.
     pub port: Option<PortFacts>,
-    /// The interfaces.
+    /// Facts about the interfaces.
     pub interfaces: Vec<InterfaceFacts>,
 }
 
@@ -67,9 +67,9 @@ pub struct PortFacts {
 /// An interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfaceFacts {
-    /// Name, driver, state.
+    /// Properties such as name, driver and state.
     pub details: InterfaceDetails,
-    /// Its MTU.
+    /// The interface's MTU; `None` if that can't be determined.
     pub mtu: Option<u32>,
     /// Bits `NETDEV_XDP_ACT_…`; `None` if the kernel does not report them.
     pub xdp_features: Option<u64>,
@@ -79,7 +79,7 @@ pub struct InterfaceFacts {
     pub has_lowroad_xdp: bool,
     /// The features negotiated by a virtio device and its driver.
     pub virtio: Option<u64>,
-    /// Queues in use, and their maximum number.
+    /// Number of queues in use, and maximum number of queues; `None` if the driver does not report them.
     pub queues: Option<(u32, u32)>,
     /// The device strips VLAN tags from frames.
     pub strips_vlan: bool,

@@ -6,16 +6,16 @@ use std::io;
 /// The reason for which the level can't work.
 #[derive(Debug)]
 pub enum LevelError {
-    /// A system call or libbpf failed: the operation, and its error.
+    /// A system call or libbpf failed; contains the operation, and the error.
     System {
         /// The operation.
         operation: String,
-        /// Its error.
+        /// The error of the operation.
         error: io::Error,
     },
-    /// The verifier rejected the programs; the last lines of its log.
+    /// The verifier rejected the programs; contains the last lines of the verifier's log.
     Verifier(String),
-    /// The machine lacks a requirement; names it, and the remedy.
+    /// The machine lacks a requirement; contains the name of the requirement, and the remedy.
     Machine(String),
     /// The caller's request can't be carried out.
     Usage(String),

@@ -1,8 +1,8 @@
 //! Fetches a response from the origin with the request that a shared cache would send. Independent of storage.
 //!
-//! Connections are pooled. The caller's `connect` opens them to the address that the key names, since they may need a
-//! certain source address. Everything that the origin sends is bounded and checked: ambiguous framing is an error and
-//! closes the connection. See RFC 9112 §6.3, §7.1 and §9.3.
+//! Connections are pooled. The caller's `connect` opens them to the address that the key names, since a connection may
+//! need a certain source address. Everything that the origin sends is bounded and checked: ambiguous framing is an
+//! error and closes the connection. See RFC 9112 §6.3, §7.1 and §9.3.
 
 pub mod address_fetcher;
 mod incoming_response;
@@ -55,7 +55,7 @@ impl Default for FetchLimits {
 pub struct ResponseFetcher<C> {
     connect: C,
     limits: FetchLimits,
-    /// Idle connections with their destination; the most recently used last.
+    /// Idle connections with their destination; the most recently used connection is the last.
     pool: Vec<(SocketAddr, TcpStream)>,
 }
 
@@ -78,7 +78,7 @@ impl<C: Fn(SocketAddr) -> io::Result<TcpStream>> ResponseFetcher<C> {
         key: &KeyParts<'_>,
         validators: &RevalidationFields,
     ) -> Result<FetchedResponse, FetchError> {
-        // One deadline for the first attempt and the retry.
+        // The first attempt and the retry share one deadline.
         let deadline = Instant::now() + Duration::from_millis(self.limits.total_ms);
         let local = key.local();
         if let Some(stream) = self.take_pooled(local) {
@@ -178,7 +178,7 @@ pub fn read(bytes: &[u8]) -> Result<FetchedResponse, FetchError> {
     let mut bytes = bytes.to_vec();
     match response.take(&mut bytes) {
         Ok(true) if bytes.is_empty() => Ok(response.fetched(unix_secs())),
-        // `TooLong`: the announced length exceeds the bytes.
+        // `TooLong` means that the announced length exceeds the number of bytes.
         Ok(_) | Err(FetchError::TooLong { .. }) => Err(FetchError::Closed),
         Err(error) => Err(error),
     }
@@ -204,7 +204,7 @@ fn lines(key: &KeyParts<'_>, validators: &RevalidationFields) -> Vec<u8> {
         )
     };
     let mut out = Vec::new();
-    // Only fields of the key and constant fields, since the response must suit all requests with this key.
+    // Only fields of the key and constant fields are sent, since the response must suit all requests with this key.
     for (name, value) in [
         ("Host", Some(key.host)),
         ("User-Agent", Some(USER_AGENT)),
@@ -233,7 +233,7 @@ struct FetchInput {
 
 impl FetchInput {
     fn send(&mut self, request: &[u8]) -> Result<(), FetchError> {
-        // With a timeout, since the origin may not read.
+        // Writing has a timeout, since the origin may not read.
         let wait = self.wait()?;
         self.stream.set_write_timeout(Some(wait)).map_err(broken)?;
         self.stream.write_all(request).map_err(broken)
@@ -243,7 +243,7 @@ impl FetchInput {
     fn receive(&mut self) -> Result<usize, FetchError> {
         let mut piece = [0; READ_LEN];
         loop {
-            // Set anew for each read, since the deadline may come before the read timeout.
+            // The timeout is set anew for each read, since the deadline may come before the read timeout.
             let wait = self.wait()?;
             self.stream.set_read_timeout(Some(wait)).map_err(broken)?;
             match self.stream.read(&mut piece) {
@@ -257,7 +257,7 @@ impl FetchInput {
         }
     }
 
-    /// Timeout of the next call.
+    /// Timeout of the next read or write; it ends at the deadline at the latest.
     fn wait(&self) -> Result<Duration, FetchError> {
         let remaining = self.deadline.saturating_duration_since(Instant::now());
         let wait = remaining.min(Duration::from_millis(self.limits.wait_ms));

@@ -9,7 +9,7 @@
 //!                    outdated by a purge        10 s or 60 s   validated at 80 % of its lifetime
 //! ```
 //!
-//! Fetching pauses if the fetches bring too few hits: `budget`.
+//! Fetching pauses if the fetches bring too few hits: see `FetchBudget`.
 //!
 //! The index knows only hashes: while one key occupies a hash, requests for any other key with this hash are left to
 //! the server.
@@ -85,7 +85,7 @@ pub struct ResponseLearner {
     settings: LearnSettings,
     jobs: FetchJobs,
     published: LearnedResponses,
-    /// Denied hashes, with the end of their denial.
+    /// The end of each denial, by the hash of the denied key.
     denied: HashMap<u64, u64>,
     budget: FetchBudget,
     /// The next time at which all hits are counted.
@@ -159,7 +159,7 @@ impl ResponseLearner {
                 self.counters.collisions += 1;
                 return;
             }
-            // The report is older than the publication.
+            // If the response is fresh, the report is older than the publication.
             if entry.expires_ns > now_ns {
                 return;
             }
@@ -186,7 +186,7 @@ impl ResponseLearner {
         now_ns: u64,
         out: &mut Vec<LearnAction>,
     ) {
-        // No job: the fetch has timed out before.
+        // Without a job, the fetch has timed out before.
         let Some(job) = self.jobs.end(ticket) else {
             return;
         };
@@ -210,7 +210,7 @@ impl ResponseLearner {
     ) {
         self.denied.retain(|_, until| *until > now_ns);
         let fetch_ns_max = self.settings.fetch_secs_max * SECOND_NS;
-        // A fetcher may be stuck; its late result will be ignored.
+        // A fetcher may be stuck. Its fetch ends here, and its late result will be ignored.
         for ticket in self
             .jobs
             .started_before(now_ns.saturating_sub(fetch_ns_max))
@@ -222,7 +222,7 @@ impl ResponseLearner {
         if counts_all {
             self.next_count_ns = now_ns.saturating_add(SECOND_NS);
         }
-        // Before responses are removed below, so that the last hits of expired ones count.
+        // Hits are counted before expired responses are removed below, so that the last hits of these responses count.
         let new = self.published.count_hits(now_ns, counts_all, hits);
         self.budget.credit(new.hits, new.projected, now_ns);
         let withdrawn = self.published.remove_where(|e| e.expires_ns <= now_ns);
@@ -312,7 +312,8 @@ impl ResponseLearner {
         let terms = VerdictTerms {
             key: job.key.parts(),
             settings: &self.settings,
-            // Includes the waiting time before and after the request: the computed age is rather too high than too low.
+            // The delay includes the waiting time before and after the request: the computed age is rather too high
+            // than too low.
             delay_ms: now_ns.saturating_sub(job.start_ns) / MILLISECOND_NS,
         };
         match judge(result, job.previous.as_deref(), &terms) {
@@ -331,7 +332,7 @@ impl ResponseLearner {
         let generated_ns = now_ns.wrapping_sub(accepted.age_ms * MILLISECOND_NS);
         let expires_ns = now_ns.saturating_add(accepted.remaining_ms * MILLISECOND_NS);
         let with_age = self.settings.with_age;
-        // The bytes are identical, so only the times change: the slot, its counters and the memos stay valid.
+        // If the bytes are identical, only the times change: the slot, its counters and the memos stay valid.
         if let Some(entry) = self.published.by_hash_mut(job.hash)
             && entry.encodes_to_same_bytes(&accepted, with_age)
         {
@@ -347,7 +348,7 @@ impl ResponseLearner {
             });
             return;
         }
-        // Removed first, so that its space counts as free.
+        // The old response is removed first, so that its space counts as free.
         let old = self.published.remove(job.hash);
         self.counters.replaced += old.len() as u64;
         if !self.make_room(accepted.prepared.bytes.len(), out) {
@@ -379,7 +380,7 @@ impl ResponseLearner {
         retire(old, out);
     }
 
-    /// Evicts responses until one of this length fits; returns false if it can't fit at all.
+    /// Evicts responses until one of this length fits; returns false if it does not fit even then.
     fn make_room(&mut self, len: usize, out: &mut Vec<LearnAction>) -> bool {
         let mut withdrawn = Vec::new();
         while !self.has_room(len) {

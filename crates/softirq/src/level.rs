@@ -1,4 +1,4 @@
-//! The level as seen from user space: its maps, mapped into memory. They are found by the folder in which they are
+//! The level as seen from user space: its maps, mapped into memory. The maps are found by the folder in which they are
 //! pinned. Works with and without attached programs, and with and without the daemon.
 
 mod bypass;
@@ -106,7 +106,7 @@ impl SoftirqLevel {
         self.control.read(0)
     }
 
-    /// The sizes of its maps.
+    /// The sizes of the level's maps.
     pub(crate) fn map_capacity(&self) -> MapCapacity {
         MapCapacity {
             connection_buckets: len_of_map(&self.connections),
@@ -116,8 +116,8 @@ impl SoftirqLevel {
         }
     }
 
-    /// Copies the control structure of another level for a trial. The rules stay the same, but the copy is awake,
-    /// accepts all clients, and reports misses.
+    /// Copies the control structure of another level for a trial. The copy has the same settings, but is awake, accepts
+    /// all clients, and reports misses.
     pub(crate) fn copy_control(&self, other: &SoftirqLevel) {
         let mut control = other.control();
         control.mode = layout::MODE_SERVE;
@@ -198,7 +198,7 @@ impl SoftirqLevel {
             self.set(offset, new_date);
             self.set(offset_of!(layout::control, date_now), next);
         }
-        // After the date: from the first heartbeat on, the level answers.
+        // The heartbeat is written after the date: from the first heartbeat on, the level answers.
         self.set(offset_of!(layout::control, heartbeat_ns), now_ns);
     }
 
@@ -226,7 +226,8 @@ impl SoftirqLevel {
 
     /// Stops answering on a port.
     pub fn stop_port(&self, port: u16) {
-        // In this order: without its drain mark, the port would be answered again for a moment.
+        // The bits are cleared in this order: a port in `ports` without its bit in `leaving` would be answered again
+        // for a moment.
         self.set_port(offset_of!(layout::control, ports), port, false);
         self.set_port(offset_of!(layout::control, leaving), port, false);
     }
@@ -290,13 +291,13 @@ impl SoftirqLevel {
         self.set(offset_of!(layout::control, handover_broken), problem);
     }
 
-    /// The number of purges so far.
+    /// The purge counter. A purge may increment it more than once (`publisher::COUNTS_PER_PURGE`).
     #[must_use]
     pub fn purges(&self) -> u32 {
         self.control().purges
     }
 
-    /// Counts a purge: responses fetched before it must no longer be published.
+    /// Increments the purge counter: responses fetched before the purge must no longer be published.
     pub fn count_purge(&self) {
         self.set(
             offset_of!(layout::control, purges),
@@ -341,8 +342,8 @@ impl SoftirqLevel {
     }
 }
 
-/// The current 64-minute period, if the cookie key that is not in use may be replaced now. Not in the first two
-/// minutes, since cookies of the previous period stay valid for a minute, and not in the last two, since the next
+/// The current 64-minute period, if the cookie key that is not in use may be replaced now. `None` in the first two
+/// minutes of a period, since cookies of the previous period may still be valid, and in the last two, since the next
 /// period could begin before the new key is written.
 #[must_use]
 pub fn idle_key_period(now_ns: u64) -> Option<u64> {

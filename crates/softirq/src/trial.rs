@@ -122,7 +122,7 @@ impl ProgramTrial {
             outcome.field = self.field(head, local, &outcome)?;
             Ok(outcome)
         };
-        // In a separate thread, since only that thread changes its network namespace.
+        // The programs run in a separate thread, which changes its network namespace and then ends.
         let done = thread::scope(|scope| scope.spawn(run_all).join());
         done.unwrap_or_else(|_| Err(LevelError::Usage("the trial ended early".to_owned())))
     }
@@ -142,7 +142,7 @@ impl ProgramTrial {
                 *missed_key = RequestKey::read(key);
             }
         })?;
-        // The response that was sent is the one with an additional hit.
+        // The hits are counted before and after: the response with an additional hit is the one that was sent.
         let published = publisher::published(&self.level);
         let exits = self.exits_of(head, local)?;
         let published_after = publisher::published(&self.level);
@@ -193,7 +193,7 @@ impl ProgramTrial {
     /// Opens a connection and sends the request. Returns the names of the counters that increased.
     fn exits_of(&self, head: &[u8], local: SocketAddr) -> Result<Vec<&'static str>, LevelError> {
         let before = self.level.counters()?;
-        // A new client port each time, since the table still has the earlier connections.
+        // Each connection has another client port, since the table still has the earlier connections.
         let port = self.port_next.fetch_add(1, Ordering::Relaxed).max(1024);
         let (client, payload_max): (IpAddr, usize) = match local.is_ipv4() {
             true => (CLIENT.0.into(), PAYLOAD_MAX_V4),

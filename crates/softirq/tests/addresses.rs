@@ -1,5 +1,5 @@
-//! The same request to two addresses of one machine gets the response of that address, also if the addresses alternate
-//! and if request memos are used.
+//! The same request to two addresses of one machine gets the response of the requested address, also if the addresses
+//! alternate and if request memos are used.
 
 mod common;
 

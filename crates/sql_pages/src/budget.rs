@@ -1,5 +1,5 @@
-//! The budget of a page that is being rendered: memory for its values and output, and time. Independent of templates
-//! and databases; `budget_guards` checks the budget before values grow.
+//! The budget of a page that is being rendered: memory for its values and output, and time. This module is independent
+//! of templates and databases; `budget_guards` checks the budget before values grow.
 //!
 //! Rendering runs on one thread without waiting, so the memory counter of the thread ([`lowroad_handler::memory`])
 //! measures the page. The budget is only checked in advance: it does not make allocations fail.
@@ -13,12 +13,12 @@ use lowroad_handler::memory::allocated_bytes;
 use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 
-/// Bytes of a list item, with overhead.
+/// The assumed memory of a list item, in bytes, with overhead.
 const ITEM_LEN: usize = 64;
 /// The upper bound for a number as text, in bytes.
 const NUMBER_LEN: usize = 48;
 
-/// Time limit for rendering a page without interruption. A single step of the template engine can take long, and
+/// Time limit for rendering a page without interruption, since a single step of the template engine can take long and
 /// occupies a thread that other pages need.
 pub const TIME_MAX: Duration = Duration::from_secs(30);
 
@@ -108,7 +108,8 @@ pub fn check(len: usize) -> Result<(), Error> {
         return Err(Error::new(ErrorKind::InvalidOperation, reason));
     }
     let room = room();
-    // `len` is mostly small or 0. If the budget is exhausted, these calls must fail, too, so that rendering ends.
+    // `len` is mostly small or 0. If the budget is exhausted, calls with such a `len` must fail, too, so that rendering
+    // ends.
     if len <= room && room > 0 {
         return Ok(());
     }
@@ -192,12 +193,12 @@ pub fn list_len(value: &Value) -> usize {
     items(value).saturating_mul(ITEM_LEN)
 }
 
-/// The number of a value's items. Counting stops once they exceed the remaining budget.
+/// The number of a value's items. Counting stops once the items exceed the remaining budget.
 pub fn items(value: &Value) -> usize {
     match value.kind() {
         ValueKind::String => value.as_str().map_or(0, str::len),
         ValueKind::Seq | ValueKind::Map | ValueKind::Iterable => value.len().unwrap_or_else(|| {
-            // An iterator without a known length is counted by iterating; the limit ends endless ones.
+            // An iterator without a known length is counted by iterating; the limit ends endless iterators.
             let max = (room() / ITEM_LEN).saturating_add(1);
             value.try_iter().map_or(0, |items| items.take(max).count())
         }),
@@ -211,7 +212,7 @@ pub fn texts_len(value: &Value) -> usize {
     let mut sum = 0;
     for item in value.try_iter().into_iter().flatten() {
         sum += text_len(&item);
-        // Stops early, since the length of a hostile list can take long to compute.
+        // The loop stops early, since the length of a hostile list can take long to compute.
         if sum > max {
             break;
         }

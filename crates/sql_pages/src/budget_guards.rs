@@ -79,7 +79,7 @@ fn mul_len(left: &Value, right: &Value) -> usize {
 
 /// The length of a value when written.
 fn escaped_len(value: &Value) -> usize {
-    // The characters that the engine escapes in HTML.
+    // These are the characters that the engine escapes in HTML.
     let special = |byte: &u8| matches!(byte, b'<' | b'>' | b'&' | b'"' | b'\'' | b'/');
     match value.as_str() {
         Some(text) if !value.is_safe() => {
@@ -155,14 +155,14 @@ fn lists(environment: &mut Environment<'_>) {
     guard!(environment, "map" => filters::map, first_list);
     guard!(environment, "min" => filters::min, first_list);
     guard!(environment, "max" => filters::max, first_list);
-    // These create keys in addition to the items.
+    // These filters create keys in addition to the items.
     let twice_list: FilterSizeBound = |args| args.first().map_or(0, list_len).saturating_mul(2);
     guard!(environment, "sort" => filters::sort, twice_list);
     guard!(environment, "groupby" => filters::groupby, twice_list);
     let all: FilterSizeBound = |args| args.iter().map(list_len).fold(0, usize::saturating_add);
     guard!(environment, "chain" => filters::chain, all);
     guard!(environment, "zip" => filters::zip, all);
-    // These can pad lists, or create empty ones.
+    // These filters can pad lists, or create empty lists.
     let by_number: FilterSizeBound = |args| {
         let padding = number(args).unwrap_or(0).saturating_mul(64);
         args.first()
@@ -197,7 +197,7 @@ fn lines(text: &str) -> usize {
     text.bytes().filter(|byte| *byte == b'\n').count()
 }
 
-/// The largest number among a filter's arguments, including named ones, except the filtered value.
+/// The largest number among a filter's arguments, including named arguments, except the filtered value.
 fn number(args: &[Value]) -> Option<usize> {
     let kwargs = args
         .iter()
@@ -214,7 +214,7 @@ fn number(args: &[Value]) -> Option<usize> {
 }
 
 fn json_len(args: &[Value]) -> usize {
-    // Computed for the indentation of 4 in `{:#?}`; a wider one scales the result.
+    // The length is computed for the indentation of 4 in `{:#?}`; a wider indentation scales the result.
     let indent = number(args).unwrap_or(0) / 4 + 1;
     let pretty = indent > 1 || args.len() > 1;
     let len = args

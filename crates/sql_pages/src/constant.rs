@@ -10,7 +10,7 @@ use minijinja::syntax::SyntaxConfig;
 /// The functions that take a statement as their first argument.
 const FUNCTIONS: &[&str] = &["query", "row", "execute"];
 
-/// A violation of this rule in a template.
+/// A violation of the rule in a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleBreach {
     /// The line, counted from 1.

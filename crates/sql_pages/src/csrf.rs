@@ -3,7 +3,8 @@
 //! token" in OWASP's CSRF cheat sheet).
 //!
 //! Another host of the same domain could set the cookie to a value for which it has obtained a token here; against
-//! that, requests that the browser reports as cross-site are refused. Independent of forms and templates.
+//! that, requests that the browser reports as cross-site are refused. This module is independent of forms and
+//! templates.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -41,7 +42,7 @@ impl CsrfKey {
 
     /// Whether `token` is the token for this cookie and host. Takes constant time for tokens of the right length.
     pub fn verify(&self, host: &[u8], cookie: &str, token: &str) -> bool {
-        // `verify_slice` takes the same time for every token, so that timing reveals nothing about the right one.
+        // `verify_slice` takes the same time for every token, so that timing reveals nothing about the right token.
         let is_right = |token: Vec<u8>| self.mac(host, cookie).verify_slice(&token).is_ok();
         // The cookie's format is checked first: a token for an arbitrary cookie value proves nothing.
         is_cookie(cookie) && unhex(token).is_some_and(is_right)
@@ -49,7 +50,7 @@ impl CsrfKey {
 
     fn mac(&self, host: &[u8], cookie: &str) -> Hmac<Sha256> {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("any length will do");
-        // Separates tokens from other uses of the key.
+        // The prefix separates tokens from other uses of the key.
         mac.update(b"form\0");
         mac.update(cookie.as_bytes());
         // A host contains no NUL, and a cookie has a fixed length, so two different pairs never produce the same bytes.

@@ -1,7 +1,7 @@
 //! Databases: calls from pages, connection pools, and errors.
 //!
-//! Independent of templates and requests. Connections are pooled here and not by sqlx, which sends a ping each time a
-//! connection is returned: that would be half of all messages to the database.
+//! This module is independent of templates and requests. Connections are pooled here and not by sqlx, which sends a
+//! ping each time a connection is returned: that would be half of all messages to the database.
 
 mod address;
 mod answer;
@@ -43,7 +43,7 @@ pub struct PageDatabase {
     pub timeout: Duration,
     /// The maximum number of rows in an answer.
     pub rows_max: usize,
-    /// The SQL dialect of its statements.
+    /// The SQL dialect of the database.
     pub dialect: SqlDialect,
     pool: DatabasePool,
 }
@@ -101,7 +101,7 @@ impl PageDatabase {
     }
 }
 
-/// Error numbers of statements that exceed the time limit: of MariaDB and MySQL.
+/// The error numbers for statements that exceed the time limit, of MariaDB and of MySQL.
 const TIMEOUT_CODES: [u16; 2] = [1969, 3024];
 
 /// Whether the statement exceeded the time limit: PostgreSQL's 57014, SQLite's SQLITE_INTERRUPT.

@@ -21,7 +21,7 @@ use super::templates::TemplateSet;
 use super::value::SqlParam;
 use super::{PAGE_LEN_MAX, STEPS_INLINE_MAX, located_message, render_attempt, statement};
 
-/// The maximum number of rendering steps; the engine permits more.
+/// The maximum number of rendering steps; the template engine permits more steps.
 const STEPS_MAX: u64 = 500_000;
 
 /// The maximum memory of rows and texts in bytes; the engine permits the whole limit of the route. A text's length may
@@ -29,7 +29,7 @@ const STEPS_MAX: u64 = 500_000;
 const MEMORY_LEN_MAX: usize = 8 << 20;
 
 /// A page that takes more time than this between two queries, and also many steps, is from then on rendered by the
-/// engine on separate threads. Steps count as well, since on a busy machine any page can take long.
+/// engine on separate threads. The condition includes steps, since on a busy machine any page can take long.
 const SLICE_MAX: Duration = Duration::from_millis(20);
 
 /// A page and its request.
@@ -112,7 +112,7 @@ impl DirectPage<'_> {
                 })
             }
         };
-        // Steps count as well, since on a busy machine any page can take long.
+        // The condition includes steps, since on a busy machine any page can take long.
         if run.steps() > STEPS_INLINE_MAX && start.elapsed() > SLICE_MAX {
             self.templates.mark_heavy(self.name);
         }
@@ -143,7 +143,7 @@ fn param(value: Cell<'_>) -> Option<SqlParam> {
         Cell::Null => SqlParam::Null,
         Cell::Bool(it) => SqlParam::Bool(it),
         Cell::Int(it) => SqlParam::Int(it),
-        // Larger numbers fit no parameter; the engine reports the error.
+        // A number above `i64::MAX` fits no parameter; the engine reports the error.
         Cell::UInt(it) => SqlParam::Int(it.try_into().ok()?),
         Cell::Float(it) => SqlParam::Float(it),
         Cell::Text(it) => SqlParam::Text(it.to_owned()),
@@ -160,7 +160,7 @@ fn reply(page_reply: &lowroad_page::PageReply) -> Option<PageResponseHead> {
         reply.field(name, value).ok()?;
     }
     if let Some(seconds) = page_reply.cache_s {
-        // Without cache tags: pages rendered here cannot set any.
+        // There are no cache tags: pages rendered here cannot set any.
         reply.set_caching(seconds, Vec::new()).ok()?;
     }
     Some(reply)

@@ -1,9 +1,9 @@
-//! Parses name-value pairs sent by clients: queries, forms and cookies. Independent of templates.
+//! Parses name-value pairs sent by clients: queries, forms and cookies. This module is independent of templates.
 
 use lowroad_http::fields::FieldLines;
 use lowroad_http::method::Method;
 
-/// The maximum number of pairs of each kind; further ones are ignored.
+/// The maximum number of pairs of each kind; further pairs are ignored.
 const PAIRS_MAX: usize = 1_000;
 
 /// Names with their values.
@@ -31,7 +31,7 @@ impl FormValue {
 /// Parses `a=1&b=2`.
 pub fn urlencoded(text: &[u8]) -> FormPairs {
     form_urlencoded::parse(text)
-        // Bounds the memory and lookup time that hostile requests can cause.
+        // The limit bounds the memory and lookup time that hostile requests can cause.
         .take(PAIRS_MAX)
         .map(|(name, value)| (name.into_owned(), FormValue::Text(value.into_owned())))
         .collect()

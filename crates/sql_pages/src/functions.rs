@@ -54,7 +54,7 @@ fn int(
     number.map_err(|error| conversion_error(value, "integer", error))
 }
 
-/// The engine's `float`, likewise.
+/// The engine's `float`; an invalid number is also answered with 400.
 fn float(
     state: &State,
     value: &Value,
@@ -65,7 +65,8 @@ fn float(
     number.map_err(|error| conversion_error(value, "number", error))
 }
 
-// Errors of the template itself, such as an unknown argument, are returned unchanged.
+// Converts an error of the engine's `int` or `float` to 400. Errors of the template itself, such as an unknown
+// argument, are returned unchanged.
 fn conversion_error(value: &Value, expected: &str, error: Error) -> Error {
     // Values other than text come from the page or the database, so the client did not cause the error.
     if value.kind() != ValueKind::String || error.kind() != ErrorKind::InvalidOperation {
@@ -101,7 +102,8 @@ fn call(
         .to_str()
         .ok_or_else(|| page_error("the statement is not a text"))?;
     let database = render_attempt::with(|attempt| database(attempt, name.as_deref()))?;
-    // Outside of `with`: iterating over the values may call functions of the page, which need the attempt, too.
+    // `bind_params` is called outside of `with`: iterating over the values may call functions of the page, which need
+    // the attempt, too.
     let (sql, params) = bind_params(&sql, params, database.dialect)?;
     render_attempt::with(|attempt| {
         // A loop in a template could make a call for each row.
@@ -155,7 +157,7 @@ fn bind_params<'s>(
         }
         let first = params.len();
         for item in value.try_iter()? {
-            // Counted over all lists of the statement.
+            // The limit applies to all lists of the statement together.
             if params.len() >= LIST_VALUES_MAX {
                 return Err(page_error(format!(
                     "a statement with lists takes at most {LIST_VALUES_MAX} values"
@@ -163,8 +165,8 @@ fn bind_params<'s>(
             }
             params.push(convert(&item)?);
         }
-        // Rounded up to a power of two, so that lists of client data lead to few different statements that the database
-        // must prepare.
+        // The number is rounded up to a power of two, so that lists of client data lead to few different statements
+        // that the database must prepare.
         let count = (params.len() - first).checked_next_power_of_two();
         let count = count.filter(|_| params.len() > first).unwrap_or(0);
         // The padding repeats the last value, which does not change the result of IN.
@@ -211,7 +213,8 @@ fn header(name: &str, value: &str) -> Result<Value, Error> {
 }
 
 fn redirect(target: &str, kwargs: Kwargs) -> Result<Value, Error> {
-    // 303: the browser requests the target with GET, so that a reload does not send the form again (RFC 9110 §15.4.4).
+    // With 303, the browser requests the target with GET, so that a reload does not send the form again (RFC 9110
+    // §15.4.4).
     let code = kwargs.get::<Option<u16>>("status")?.unwrap_or(303);
     let outside = kwargs.get::<Option<bool>>("outside")?.unwrap_or(false);
     kwargs.assert_all_used()?;
@@ -232,7 +235,7 @@ fn cookie(name: &str, value: Value, kwargs: Kwargs) -> Result<Value, Error> {
         value: &value.to_string(),
         max_age: kwargs.get("max_age")?,
         path: path.as_deref().unwrap_or("/"),
-        // Secure defaults: not sent with forms of other sites, and hidden from scripts.
+        // By default, the cookie is not sent with forms of other sites, and is hidden from scripts.
         same_site: same_site.as_deref().unwrap_or("Lax"),
         http_only: kwargs.get::<Option<bool>>("http_only")?.unwrap_or(true),
         secure: kwargs.get::<Option<bool>>("secure")?.unwrap_or(false),
@@ -261,14 +264,14 @@ fn csrf_field() -> Result<Value, Error> {
         csrf::FIELD,
         token()?
     );
-    // Marked as safe: the markup is created here, and a token has hexadecimal digits only.
+    // The field is marked as safe: the markup is created here, and a token has hexadecimal digits only.
     Ok(Value::from_safe_string(field))
 }
 
 fn token() -> Result<String, Error> {
     render_attempt::with(|attempt| {
         let token = attempt.visit.token().map_err(page_error)?;
-        // Set once, even if the page has several forms.
+        // The cookie is set once, even if the page has several forms.
         if !attempt.reply.has_token
             && let Some(value) = &token.new_cookie
         {
@@ -279,7 +282,7 @@ fn token() -> Result<String, Error> {
                 path: "/",
                 same_site: "Lax",
                 http_only: true,
-                // Not Secure, since sites without TLS would not receive the cookie.
+                // The cookie is not Secure, since sites without TLS would not receive it.
                 secure: false,
             };
             attempt.reply.cookie(&cookie).map_err(page_error)?;

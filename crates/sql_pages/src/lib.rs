@@ -51,11 +51,11 @@ const BODY_MEMORY_DIVISOR: usize = 8;
 /// The maximum length of a rendered page in bytes.
 const PAGE_LEN_MAX: usize = 8 << 20;
 
-/// A page that takes more steps of the template engine (some ten thousand per millisecond) is rendered on separate
-/// threads from then on, so that it does not delay other requests.
+/// A page that has taken more steps of the template engine than this (some ten thousand per millisecond) is from then
+/// on rendered on separate threads, so that it does not delay other requests.
 const STEPS_INLINE_MAX: u64 = 50_000;
 
-/// The maximum number of such pages that are rendered concurrently.
+/// The maximum number of pages that are rendered concurrently on separate threads.
 const HEAVY_MAX: usize = 4;
 
 /// The handler for the pages of one route. Routes may share databases, the CSRF key and templates.
@@ -102,11 +102,11 @@ impl PagesHandler {
 
     async fn answer(&self, mut request: HandlerRequest) -> Result<HandlerResponse, HandlerFailure> {
         let (folder, prefix_len) = request.files();
-        // The path relative to the route's base or alias, as for files.
+        // `path` is relative to the site's folder or the alias, as for files.
         let path = request.path().get(prefix_len..).unwrap_or_default();
         let name = templates::page_name(path).ok_or_else(HandlerFailure::not_found)?;
         let (site, templates) = self.sites.site_templates(folder);
-        // Before the body is read: a missing page is 404, even if the body is invalid.
+        // This check precedes reading the body: a missing page is 404, even if the body is invalid.
         check_exists(&templates, &name)?;
         let visit = self.read_request(&name, &mut request).await?;
         let direct = self.direct(&templates, &name, &visit).await;
@@ -133,7 +133,7 @@ impl PagesHandler {
         name: &str,
         request: &mut HandlerRequest,
     ) -> Result<TemplateRequest, HandlerFailure> {
-        // Checked before the body is read, which can be large.
+        // The sending site is checked before the body is read, which can be large.
         if !form::is_safe(request.method) && request_values::is_cross_site(request) {
             return Err(HandlerFailure::new(
                 StatusCode::FORBIDDEN,
@@ -156,7 +156,7 @@ impl PagesHandler {
                 format!("{name}: the form is malformed: {reason}"),
             )
         })?;
-        // Needed for browsers that do not send Sec-Fetch-Site.
+        // The token is needed for browsers that do not send Sec-Fetch-Site.
         if !form::is_safe(request.method) && !request_values::has_token(request, &form, &self.key) {
             return Err(HandlerFailure::new(
                 StatusCode::FORBIDDEN,
@@ -172,7 +172,8 @@ impl PagesHandler {
         Ok(visit)
     }
 
-    /// Renders a page without the template engine, if the page only reads and supports it; otherwise `None`.
+    /// Renders a page without the template engine, if the page only reads and the direct renderer supports it;
+    /// otherwise `None`.
     async fn direct(
         &self,
         templates: &TemplateSet,
@@ -231,7 +232,7 @@ impl PagesHandler {
                 PageEnd::Rendered(text) => {
                     let response = result.reply.response(text, visit.is_personal(), visit.safe);
                     let response = response.map_err(|reason| page.failure(&reason))?;
-                    // Committed only after the response is known to be valid.
+                    // Writes are committed only after the response is known to be valid.
                     session.end().await.map_err(|fault| {
                         HandlerFailure::new(
                             fault.status,
@@ -255,7 +256,8 @@ impl PagesHandler {
         // A heavy page would delay all other requests on this runtime thread.
         let permit = self.heavy.acquire(0, 0).await;
         let page = page.clone();
-        // A thread for blocking work: the runtime's worker threads are few, and shared with all other requests.
+        // It is rendered on a thread for blocking work: the runtime's worker threads are few, and shared with all other
+        // requests.
         let thread = tokio::task::spawn_blocking(move || {
             // The permit moves to the thread, so that rendering for an abandoned request still counts until it ends.
             let _permit = permit;
@@ -301,7 +303,7 @@ impl SitePage {
         let room = attempt.room;
         let (attempt, rendered) =
             attempt.run(|| budget::with_budget(room, TIME_MAX, || self.text(request)));
-        // The stop takes precedence: it has caused the template error.
+        // `stop` takes precedence over the template error, which it has caused.
         let end = match (attempt.stop, rendered) {
             (Some(RenderStop::Call(database, call)), _) => PageEnd::Call(database, call),
             // `redirect()` ends rendering with an engine error that is not a failure.
@@ -360,7 +362,7 @@ struct BoundedText(Vec<u8>);
 
 impl Write for BoundedText {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        // Checked while the text grows, since a loop may write endlessly.
+        // The length is checked while the text grows, since a loop may write endlessly.
         if self.0.len() + bytes.len() > PAGE_LEN_MAX {
             let reason = format!("the page is longer than {PAGE_LEN_MAX} bytes");
             return Err(std::io::Error::other(reason));

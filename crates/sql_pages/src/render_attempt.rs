@@ -41,7 +41,7 @@ pub struct RenderAttempt {
 pub enum RenderStop {
     /// This call must be executed first.
     Call(Arc<PageDatabase>, DatabaseCall),
-    /// The page ended itself (`redirect()`).
+    /// The page ended rendering, by `redirect()`.
     Ended,
     /// A database call failed.
     Fault(DatabaseFault),
@@ -97,7 +97,7 @@ fn call_error(call: &DatabaseCall, fault: &DatabaseFault) -> Error {
 /// The message for a failed call, with the first line of its statement, for the log.
 pub fn describe_failure(call: &DatabaseCall, fault: &DatabaseFault) -> String {
     let line = call.sql.trim().lines().next().unwrap_or_default();
-    // Limited in length, at a character boundary.
+    // The length is limited at a character boundary.
     let line: String = line.chars().take(200).collect();
     format!("{} [{line}]", fault.reason)
 }

@@ -1,5 +1,5 @@
-//! The head of a page's response: status, fields, cookies and caching. Validates all values, so that none can inject
-//! further fields.
+//! The head of a page's response: status, fields, cookies and caching. All values are validated, so that none can
+//! inject further fields.
 
 use std::fmt::Write;
 
@@ -37,7 +37,7 @@ pub struct PageResponseHead {
     fields: Vec<(String, String)>,
     cookies: Vec<String>,
     caching: Option<ReplyCaching>,
-    /// The page contains a CSRF token, which is bound to one client.
+    /// Whether the page contains a CSRF token, which is bound to one client.
     pub has_token: bool,
 }
 
@@ -61,7 +61,7 @@ pub struct SetCookie<'a> {
     pub same_site: &'a str,
     /// Whether scripts cannot read the cookie.
     pub http_only: bool,
-    /// Whether it is sent over TLS only.
+    /// Whether the cookie is sent over TLS only.
     pub secure: bool,
 }
 
@@ -74,9 +74,9 @@ impl PageResponseHead {
         Ok(())
     }
 
-    /// Sets a field, replacing a previous one with the same name.
+    /// Sets a field, replacing a previous field with the same name.
     pub fn field(&mut self, name: &str, value: &str) -> Result<(), String> {
-        // Fields that the server or `cookie()` sets.
+        // These fields are set by the server or by `cookie()`.
         const RESERVED_FIELDS: &[&str] = &[
             "set-cookie",
             "content-length",
@@ -99,7 +99,7 @@ impl PageResponseHead {
         {
             return Err(format!("the value of {name} contains control characters"));
         }
-        // One value per name: a repeated call replaces it.
+        // A name has one value: a repeated call replaces it.
         self.fields
             .retain(|(field_name, _)| !field_name.eq_ignore_ascii_case(name));
         self.fields.push((name.into(), value.trim().into()));
@@ -123,7 +123,7 @@ impl PageResponseHead {
             return Err(format!("{code} is not a redirect status"));
         }
         self.status(code)?;
-        // Encoded, since pages often build the target from client data.
+        // The target is encoded, since pages often build it from client data.
         self.field(
             "Location",
             &utf8_percent_encode(target, URL_ESCAPES).to_string(),
@@ -142,7 +142,7 @@ impl PageResponseHead {
         if !cookie.path.starts_with('/') || !cookie.path.bytes().all(is_path) {
             return Err("path must begin with / and must not contain ;".into());
         }
-        // Encoded, so that any text can be stored; `form::cookies` decodes it.
+        // The value is encoded, so that any text can be stored; `form::cookies` decodes it.
         let value = utf8_percent_encode(cookie.value, COOKIE_ESCAPES);
         let mut line = format!("{}={value}; Path={}", cookie.name, cookie.path);
         if let Some(seconds) = cookie.max_age {
@@ -188,8 +188,8 @@ impl PageResponseHead {
         }
         if !self.has("Content-Type") {
             self.field("Content-Type", "text/html; charset=utf-8")?;
-            // Cache-Control is always set: without it, caches may use a heuristic lifetime (RFC 9111 §4.2.2).
         }
+        // Cache-Control is always set: without it, caches may use a heuristic lifetime (RFC 9111 §4.2.2).
         let control = self.cache_control(personal, safe);
         self.field("Cache-Control", &control)?;
         if let Some(caching) = self
@@ -217,7 +217,7 @@ impl PageResponseHead {
     fn cache_control(&self, personal: bool, safe: bool) -> String {
         let page_value = self.field_value("Cache-Control");
         match &self.caching {
-            // First: a page cannot make a response with a token or cookie cacheable.
+            // This arm is first: a page cannot make a response with a token or cookie cacheable.
             _ if self.has_token || !self.cookies.is_empty() => "private, no-store".into(),
             _ if page_value.is_some() && personal => private(page_value.unwrap_or_default()),
             _ if page_value.is_some() => page_value.unwrap_or_default().into(),
@@ -243,7 +243,7 @@ impl PageResponseHead {
 /// Whether these fields permit caches to reuse the response without validation.
 pub fn may_be_stored(fields: &ResponseFields) -> bool {
     let allows_reuse = |(name, value): (&str, &[u8])| match name.to_ascii_lowercase() {
-        // The defaults of `cache_control`, which require validation.
+        // The two values are the defaults of `cache_control`, which require validation.
         name if name == "cache-control" => !matches!(value, b"no-cache" | b"private, no-cache"),
         name => name.ends_with("cache-control") || name == "expires",
     };

@@ -35,7 +35,7 @@ pub struct TemplateRequest {
     pub safe: bool,
     key: CsrfKey,
     token: OnceLock<Result<CsrfToken, String>>,
-    /// The page has used data that differ between clients.
+    /// Whether the page has used data that differ between clients.
     personal: AtomicBool,
 }
 
@@ -87,14 +87,14 @@ impl TemplateRequest {
 
     fn make_token(&self) -> Result<CsrfToken, String> {
         let cookies = form::cookies(&self.lines);
-        // A cookie with another format was not set by this server, and is replaced.
+        // A cookie in a different format was not set by this server, and is replaced.
         let existing = text_of(&cookies, csrf::COOKIE).filter(|cookie| csrf::is_cookie(cookie));
         let (cookie, is_new) = match existing {
             Some(cookie) => (cookie.to_string(), false),
             None => (csrf::new_cookie()?, true),
         };
         Ok(CsrfToken {
-            // Bound to the host, so that a token of one site is invalid for other sites with the same key.
+            // The token is bound to the host, so that a token of one site is invalid for other sites with the same key.
             token: self.key.token(&self.host, &cookie),
             new_cookie: is_new.then_some(cookie),
         })
@@ -193,7 +193,7 @@ impl Object for TemplateRequest {
     }
 
     fn enumerate(self: &Arc<Self>) -> Enumerator {
-        // Not enumerable, so that `part` observes every access.
+        // The object is not enumerable, so that `part` observes every access.
         Enumerator::NonEnumerable
     }
 }
@@ -225,7 +225,7 @@ impl Object for PairList {
     }
 
     fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
-        // None instead of undefined, since the client decides which pairs are present.
+        // A missing pair is `none` rather than undefined, since the client decides which pairs are present.
         let first = self.all(key.as_str()?).next();
         Some(first.unwrap_or(Value::from(())))
     }

@@ -1,5 +1,5 @@
 //! The templates of all sites; reports when they change. Files are checked when a page is requested. The files of sites
-//! with cacheable responses are also polled. Independent of the cache.
+//! with cacheable responses are also polled. This module is independent of the cache.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -15,7 +15,8 @@ use super::templates::{TemplateSet, lock};
 /// The minimum interval between two checks of a site's files.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// After a check, the pause is at least this many times the duration of the check, for slow file systems.
+/// After a check, the pause is at least this many times the duration of the check, which can be long on slow file
+/// systems.
 const PAUSE_FACTOR: u32 = 10;
 
 /// The maximum number of sites in memory, for servers with a folder per host name.
@@ -25,10 +26,10 @@ const SITES_MAX: usize = 1_024;
 #[derive(Default)]
 pub struct TemplateSites {
     sites: RwLock<HashMap<Arc<Path>, Arc<TemplateSite>>>,
-    /// The number for the next site; part of its name.
+    /// The number for the next site, which becomes part of the site's name.
     numbers: AtomicU64,
     listener: OnceLock<TemplateListener>,
-    /// A task is polling.
+    /// Whether a task is polling.
     is_watched: AtomicBool,
 }
 
@@ -42,7 +43,7 @@ pub struct TemplateSite {
     pub name: Arc<str>,
     root: Arc<Path>,
     current: Mutex<(Arc<TemplateSet>, Instant)>,
-    /// Responses rendered with these templates may be cached.
+    /// Whether responses rendered with these templates may be cached.
     is_cached: AtomicBool,
 }
 
@@ -57,7 +58,7 @@ impl TemplateSites {
     pub fn site_templates(&self, root: &Arc<Path>) -> (Arc<TemplateSite>, Arc<TemplateSet>) {
         let sites = self.sites.read().unwrap_or_else(PoisonError::into_inner);
         let site = sites.get(root).cloned();
-        // Released before `add`, which takes the write lock.
+        // The read lock is released before `add`, which takes the write lock.
         drop(sites);
         let site = site.unwrap_or_else(|| self.add(root));
         let templates = self.current(&site);
@@ -66,9 +67,9 @@ impl TemplateSites {
 
     fn add(&self, root: &Arc<Path>) -> Arc<TemplateSite> {
         let mut sites = self.sites.write().unwrap_or_else(PoisonError::into_inner);
-        // Bounds memory on servers with a folder per host name.
+        // The limit bounds memory on servers with a folder per host name.
         if sites.len() >= SITES_MAX {
-            // Sites that are evicted are no longer polled, so cached responses of their templates are invalidated now.
+            // Evicted sites are no longer polled, so cached responses of their templates are invalidated now.
             sites
                 .drain()
                 .for_each(|(_, site)| self.notify_change(&site));
@@ -82,14 +83,15 @@ impl TemplateSites {
     }
 
     fn current(&self, site: &TemplateSite) -> Arc<TemplateSet> {
-        // Checked under the lock, so that concurrent requests check only once.
+        // The files are checked under the lock, so that concurrent requests check only once.
         let mut current = lock(&site.current);
         let (templates, checked_at) = &mut *current;
         if checked_at.elapsed() >= CHECK_INTERVAL {
             if templates.have_changed() {
-                // The next cacheable response sets it again.
+                // The next cacheable response sets `is_cached` again.
                 site.is_cached.store(false, SeqCst);
-                // A new engine: compiled templates cannot be removed from the old one, and requests may still use it.
+                // A new engine is created: compiled templates cannot be removed from the old engine, which requests may
+                // still use.
                 *templates = Arc::new(TemplateSet::new(site.root.clone()));
                 self.notify_change(site);
             }
@@ -108,7 +110,7 @@ impl TemplateSites {
     /// Starts polling a site's templates, because responses rendered with them may be cached. Needs a tokio runtime.
     pub fn mark_cached(self: &Arc<Self>, site: &TemplateSite) {
         site.is_cached.store(true, SeqCst);
-        // Needed only if a cache must be notified of changes.
+        // The task is needed only if a cache must be notified of changes.
         if self.listener.get().is_some() && !self.is_watched.swap(true, SeqCst) {
             tokio::spawn(TemplateWatch(self.clone()).run());
         }
@@ -119,7 +121,7 @@ impl TemplateSites {
         let sites = self.sites.read().unwrap_or_else(PoisonError::into_inner);
         let cached = sites.values().filter(|site| site.is_cached.load(SeqCst));
         let cached: Vec<_> = cached.cloned().collect();
-        // Released, since a check may wait for the disk.
+        // The lock is released, since a check may wait for the disk.
         drop(sites);
         for site in cached {
             self.current(&site);
@@ -127,7 +129,7 @@ impl TemplateSites {
     }
 }
 
-/// The polling task. If it ends, another one can be started.
+/// The polling task. If it ends, another task can be started.
 struct TemplateWatch(Arc<TemplateSites>);
 
 impl TemplateWatch {
@@ -141,7 +143,7 @@ impl TemplateWatch {
                 sites.check_cached();
                 started_at.elapsed()
             };
-            // On another thread, since a network file system may block.
+            // The check runs on another thread, since a network file system may block.
             let Ok(duration) = tokio::task::spawn_blocking(check).await else {
                 return;
             };

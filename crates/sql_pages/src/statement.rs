@@ -13,7 +13,7 @@ pub enum StatementEffect {
     Reads,
     /// The statement seems to read but may write; only the database can tell.
     MayWrite,
-    /// It writes.
+    /// The statement writes.
     Writes,
 }
 
@@ -114,7 +114,8 @@ pub fn expand_lists<'s>(
             None => out.push_str(piece),
             Some((_, count)) => {
                 let next_piece = pieces.peek().map_or("", |(_, piece)| piece);
-                // Elsewhere, several values would change the meaning of the statement.
+                // Anywhere but alone in the parentheses of an `IN`, several values would change the meaning of the
+                // statement.
                 if !ends_with_in(&out) || !next_piece.trim_start().starts_with(')') {
                     return Err(index);
                 }

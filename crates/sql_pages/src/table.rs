@@ -1,5 +1,5 @@
-//! The rows of an answer: all cells in one list, all texts in one string. Provides the rows to templates; independent
-//! of statements and drivers.
+//! The rows of an answer: all cells in one list, all texts in one string. Provides the rows to templates. This module
+//! is independent of statements and drivers.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use lowroad_page::PageValue as Cell;
 use minijinja::value::{Enumerator, Object, ObjectRepr, Value};
 
-/// Bytes that count for a row in addition to its cells, and for a cell in addition to its text.
+/// The number of bytes that count for a row in addition to its cells, and for a cell in addition to its text.
 const ROW_LEN: usize = 64;
 const CELL_LEN: usize = 24;
 
@@ -62,7 +62,7 @@ impl RowTable {
             Cell::UInt(it) => CellValue::UInt(it),
             Cell::Float(it) => CellValue::Float(it),
             Cell::Text(it) => {
-                // One buffer for all texts, so that a cell costs no allocation.
+                // All texts share one buffer, so that a cell costs no allocation.
                 let offset = self.texts.len();
                 self.texts.push_str(it);
                 CellValue::Text {
@@ -128,7 +128,7 @@ impl RowTable {
     }
 
     fn column_value(&self, row: usize, name: &str) -> Option<Value> {
-        // A linear search, since tables have few columns.
+        // The search is linear, since tables have few columns.
         let column = self
             .names
             .iter()

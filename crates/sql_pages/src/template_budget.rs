@@ -1,8 +1,8 @@
 //! Inserts budget checks into the text of a template, since the engine has no hooks for operators and loops. `a ~ b`
-//! becomes `(a)|LEFT ~ (b)|CONCAT`: both filters return their input, and the second one first checks that the budget
-//! suffices for the result. A slice, `a[1:]`, becomes `((a[1:])|MADE)`, which checks that the budget is not exhausted.
-//! Each iteration of a loop, each call of a macro and the start of a template is also a check, unless it always writes
-//! a value: writing includes a check. The filters are in `budget_guards`. Line numbers do not change.
+//! becomes `(a)|LEFT ~ (b)|CONCAT`: both filters return their input, and CONCAT first checks that the budget suffices
+//! for the result. A slice, `a[1:]`, becomes `((a[1:])|MADE)`, which checks that the budget is not exhausted. Each
+//! iteration of a loop, each call of a macro and the start of a template is also a check, unless it always writes a
+//! value: writing includes a check. The filters are in `budget_guards`. Line numbers do not change.
 //!
 //! The engine's own parser finds the operators. Templates with syntax errors are left unchanged: the compiler reports
 //! them in more detail.
@@ -12,7 +12,7 @@ use minijinja::machinery::ast::{BinOpKind, Call, CallArg, Expr, Stmt};
 use minijinja::machinery::{Span, Token, parse, tokenize};
 use minijinja::syntax::SyntaxConfig;
 
-/// The prefix of inserted filters and functions; reserved, so templates must not contain it.
+/// The prefix of inserted filters and functions; it is reserved, so templates must not contain it.
 pub const PREFIX: &str = "_lowroad_";
 
 /// Returns the text of a template with inserted checks.
@@ -41,7 +41,8 @@ pub fn uses_reserved_names(source: &str) -> bool {
 struct TemplateWalk<'w, 's> {
     source: &'s str,
     tokens: &'w [(Token<'s>, Span)],
-    /// Byte positions and the texts to insert there. Insertions for inner expressions come first.
+    /// Byte positions and the texts to insert there. Insertions for inner expressions precede those for outer
+    /// expressions.
     insertions: Vec<(usize, String)>,
     /// For each loop and macro, in the order of the text: whether its body may end without a check.
     silent: Vec<bool>,
@@ -62,7 +63,7 @@ impl TemplateWalk<'_, '_> {
         out
     }
 
-    /// Inserts a check at the start of each loop or macro body that may end without one.
+    /// Inserts a check at the start of each loop or macro body that may end without a check.
     fn bodies(&mut self) {
         let mut silent = std::mem::take(&mut self.silent).into_iter();
         let mut in_block = false;
@@ -78,7 +79,7 @@ impl TemplateWalk<'_, '_> {
                     continue;
                 }
                 let end = &self.source[span.start_offset as usize..span.end_offset as usize];
-                // Copies the whitespace control of the block to the inserted call.
+                // The whitespace control of the block is copied to the inserted call.
                 let trim = if end.starts_with('-') { "-" } else { "" };
                 let text = format!("{{{{ {PREFIX}step() {trim}}}}}");
                 self.insertions.push((span.end_offset as usize, text));
@@ -98,7 +99,7 @@ impl TemplateWalk<'_, '_> {
             Stmt::EmitExpr(it) => self.expression(&it.expr),
             Stmt::EmitRaw(_) | Stmt::Continue(_) | Stmt::Break(_) => {}
             Stmt::ForLoop(it) => {
-                // Recorded in the order of the text, which `bodies` follows.
+                // The loop is recorded here to keep the order of the text, which `bodies` follows.
                 self.silent.push(is_silent(&it.body));
                 self.expression(&it.iter);
                 it.filter_expr.iter().for_each(|it| self.expression(it));
@@ -159,7 +160,8 @@ impl TemplateWalk<'_, '_> {
         match expression {
             Expr::Var(_) | Expr::Const(_) => {}
             Expr::Slice(it) => {
-                // Inner expressions first, so that their insertions precede the outer ones at the same position.
+                // Inner expressions come first, so that their insertions precede the outer insertions at the same
+                // position.
                 self.expression(&it.expr);
                 let bounds = [&it.start, &it.stop, &it.step];
                 bounds
@@ -224,8 +226,8 @@ impl TemplateWalk<'_, '_> {
         }
     }
 
-    /// Inserts checks at the operator of the expression at `span`. Since operators of the same kind are
-    /// left-associative, it is the last one of its kind outside brackets.
+    /// Inserts checks at the operator of the expression at `span`. Operators of the same kind are left-associative, so
+    /// the operator is the last of its kind outside brackets.
     fn operator(&mut self, kind: BinOpKind, span: Span) {
         let is_operator: fn(&Token<'_>) -> bool = match kind {
             BinOpKind::Add => |token| matches!(token, Token::Plus),
@@ -238,11 +240,11 @@ impl TemplateWalk<'_, '_> {
             BinOpKind::Concat => "concat",
             _ => "mul",
         };
-        // Excludes tokens after the expression.
+        // Tokens after the expression are excluded.
         let ends_within =
             |(_, token_span): &(Token<'_>, Span)| token_span.end_offset <= span.end_offset;
         let inner = &self.tokens[..self.tokens.partition_point(ends_within)];
-        // From the right, since the operator is the last one outside brackets.
+        // The search runs from the right, since the operator is the last one outside brackets.
         let mut depth = 0;
         let mut found = None;
         for (token, token_span) in inner.iter().rev() {

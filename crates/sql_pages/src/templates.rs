@@ -1,5 +1,5 @@
 //! The templates of a site: loaded on demand, and cached in compiled form. When a file changes, `sites` replaces the
-//! whole set. Independent of requests and databases.
+//! whole set. This module is independent of requests and databases.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use super::{budget_guards, constant, functions, template_budget};
 /// The suffix of template files.
 pub const SUFFIX: &str = ".lrp";
 
-/// The maximum number of template engine steps per page: some tenths of a second.
+/// The maximum number of template engine steps per page, which take some tenths of a second.
 const FUEL: u64 = 5_000_000;
 
 /// The maximum length of a template in bytes.
@@ -103,14 +103,14 @@ impl TemplateSet {
         self.store_direct(name, None);
     }
 
-    /// The page compiled for rendering without the engine; `None` if it needs the engine.
+    /// The page compiled for rendering without the engine; `None` if the page needs the engine.
     pub fn direct(&self, name: &str) -> Option<Arc<CompiledPage>> {
         let pages = self.direct.read().unwrap_or_else(PoisonError::into_inner);
-        // `None` is cached, too.
+        // The result `None` is cached, too.
         if let Some(page) = pages.get(name) {
             return page.clone();
         }
-        // Compiled without the lock; if another thread does the same, the result is equal.
+        // The page is compiled without the lock; if another thread does the same, the result is equal.
         drop(pages);
         let page = self.parse_direct(name).map(Arc::new);
         self.store_direct(name, page.clone());
@@ -177,9 +177,9 @@ fn is_name(name: &str) -> bool {
     name.ends_with(SUFFIX) && name.split('/').all(is_part)
 }
 
-/// Resolves the name by which a template refers to another one: relative to the site's folder if it begins with `/`,
-/// otherwise relative to the folder of the referring template. A name that leads outside is returned unchanged, and is
-/// later refused.
+/// Resolves the name by which a template refers to another template: relative to the site's folder if it begins with
+/// `/`, otherwise relative to the folder of the referring template. A name that leads outside is returned unchanged,
+/// and is later refused.
 fn resolve_name(name: &str, parent: &str) -> String {
     let mut parts: Vec<&str> = match name.strip_prefix('/') {
         Some(_) => Vec::new(),
@@ -225,7 +225,7 @@ fn source(root: &Path, name: &str, files: &TemplateFiles) -> Result<Option<Strin
         ));
     }
     let path = root.join(name);
-    // Resolves symbolic links.
+    // `canonicalize` resolves symbolic links.
     let Ok(real) = path.canonicalize() else {
         return Ok(None);
     };
@@ -254,8 +254,8 @@ fn read(path: &Path, files: &TemplateFiles) -> std::io::Result<Option<String>> {
         let reason = format!("it is longer than {SOURCE_LEN_MAX} bytes");
         return Err(std::io::Error::other(reason));
     }
-    // Recorded before the read, so that the next check detects a change in between. The engine and the direct renderer
-    // may both read the file; the first stamp counts.
+    // The stamp is recorded before the read, so that the next check detects a change in between. The engine and the
+    // direct renderer may both read the file; the first stamp counts.
     lock(files)
         .entry(path.to_path_buf())
         .or_insert(FileStamp::from(&metadata));
@@ -270,7 +270,7 @@ fn check_source(name: &str, source: String) -> Result<String, Error> {
         );
         return Err(Error::new(ErrorKind::SyntaxError, reason));
     }
-    // Checked before the budget's checks are inserted, so that lines and tokens are those of the author.
+    // The rule is checked before the budget's checks are inserted, so that lines and tokens are those of the author.
     match constant::check(&source) {
         Ok(()) => Ok(template_budget::instrument(name, &source)),
         Err(breach) => {

@@ -1,4 +1,4 @@
-//! Converts values between templates and databases. Independent of statements and drivers.
+//! Converts values between templates and databases. This module is independent of statements and drivers.
 
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ impl SqlParam {
 }
 
 fn number(value: &Value) -> Result<SqlParam, String> {
-    // Integers first: a float would lose digits beyond 2^53.
+    // Integers are tried first: a float would lose digits beyond 2^53.
     if value.is_integer() {
         let int = i64::try_from(value.clone()).map(SqlParam::Int);
         return int.map_err(|_| "exceeds 64 bits".into());

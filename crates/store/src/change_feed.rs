@@ -26,7 +26,7 @@ pub enum Invalidation {
     /// None.
     #[default]
     None,
-    /// Purges by these patterns, one a line.
+    /// The patterns of purges, one per line.
     Purged(String),
     /// Any response may have changed.
     All,
@@ -64,12 +64,12 @@ impl ChangeFeed {
         };
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
         *pending = match add(mem::take(&mut *pending)) {
-            // Bounded: a listener that has fallen behind discards all copies instead.
+            // The text is bounded: a listener that has fallen behind discards all copies instead.
             Invalidation::Purged(text) if text.len() > PURGES_LEN_MAX => Invalidation::All,
             pending => pending,
         };
         drop(pending);
-        // After the change is recorded, so that the listener finds it.
+        // The listener is woken after the change is recorded, so that it finds the change.
         listener.unpark();
     }
 

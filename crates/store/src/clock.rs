@@ -42,7 +42,7 @@ pub fn wall_clock_offset_ms() -> i64 {
     const ADJACENT_READS_NS: i64 = 100_000;
     let mut best = (i64::MAX, 0);
     for _ in 0..TRIES {
-        // Not the coarse clock of [`now_ms`], which lags by up to a tick.
+        // These clocks are not coarse: the coarse clock of [`now_ms`] lags by up to a tick.
         let (before_ns, calendar_ns, after_ns) = (monotonic_ns(), unix_ns(), monotonic_ns());
         // The thread may be preempted between two readings; the readings with the shortest interval are the most exact.
         best = best.min((after_ns - before_ns, calendar_ns - before_ns));
@@ -57,7 +57,7 @@ fn monotonic_ns() -> i64 {
     read(ClockId::CLOCK_MONOTONIC).as_nanos() as i64 // until 2262
 }
 
-/// Nanoseconds since 1970, as in file timestamps: not earlier than the timestamp of a change just made.
+/// Nanoseconds since 1970, as in file timestamps. Not earlier than the timestamp of a change that was just made.
 pub fn unix_ns() -> i64 {
     read(ClockId::CLOCK_REALTIME).as_nanos() as i64 // until 2262
 }

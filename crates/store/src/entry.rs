@@ -39,7 +39,7 @@ struct UseMark(AtomicBool);
 
 impl UseMark {
     fn set(&self) {
-        // Written only if it changes, since workers share the cache line.
+        // Written only if the mark changes, since workers share the cache line.
         if !self.0.load(Relaxed) {
             self.0.store(true, Relaxed);
         }
@@ -148,7 +148,7 @@ impl VariantSet {
     pub fn with_encoded(&self, object: ObjectArc) -> VariantSet {
         let encoding = |variant: &StoredObject| variant.representation().map(|of| of.encoding);
         let others = self.others();
-        // One object for each coding.
+        // There is only one object for each coding.
         let others = others.filter(|other| encoding(other) != encoding(&object));
         let others = others.chain([&object]).cloned().map(OtherVariant::new);
         VariantSet::with_others(self.base.clone(), others.collect())

@@ -1,10 +1,10 @@
 //! Recently deleted keys (as hashes): a response that was fetched while its key was deleted may be outdated, and is not
 //! stored.
 //!
-//! A fetch reads the deletion count of its key's slot when it begins. If the count is the same when it ends, its key
-//! was not deleted. Since keys share slots, a slot also contains a part of the hashes of the last two deleted keys. If
-//! three or more keys of one slot were deleted during a fetch, its response is not stored in any case. With `n` keys
-//! deleted during a fetch, this has a probability of `(n / 16,384)³ / 6`.
+//! A fetch reads the deletion count of its key's slot when it begins. If the count is the same at the end of the fetch,
+//! the key was not deleted. Since keys share slots, a slot also contains a part of the hashes of the last two deleted
+//! keys. If three or more keys of one slot were deleted during a fetch, the fetched response is not stored in any case.
+//! With `n` keys deleted during a fetch, this has a probability of `(n / 16,384)³ / 6`.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 

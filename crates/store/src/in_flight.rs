@@ -69,7 +69,7 @@ impl<W> Default for InFlightTable<W> {
 
 impl<W> InFlightTable<W> {
     /// Adds a waiter to the fetch in flight, or begins one. `begin` runs under the lock, so that no caller can join a
-    /// fetch for which it then returns an error.
+    /// fetch for which `begin` then returns an error.
     ///
     /// # Errors
     /// The error of `begin`.
@@ -85,7 +85,7 @@ impl<W> InFlightTable<W> {
             Entry::Vacant(vacant) => {
                 let ticket = self.ticket(vacant.key());
                 let id = ticket.id;
-                // Under the lock, so that the fetch can't end before its waiter is in the table.
+                // Called under the lock, so that the fetch can't end before its waiter is in the table.
                 begin(ticket)?;
                 vacant.insert(InFlightFetch {
                     id,
@@ -98,7 +98,7 @@ impl<W> InFlightTable<W> {
     }
 
     /// Joins a running fetch that is not cancelled. Otherwise the caller becomes the leader, without being a waiter;
-    /// the fetch ends when all holders of its work are gone.
+    /// the fetch is cancelled when all holders of its work are gone.
     pub fn join(&self, job: &InFlightKey, waiter: W) -> CoalescingRole {
         let mut table = lock(&self.table);
         // If no waiter holds its work any more, the fetch is cancelled and can't be joined.
@@ -144,8 +144,8 @@ impl<W> InFlightTable<W> {
     pub fn end(&self, ticket: &InFlightTicket) -> Vec<W> {
         let mut table = lock(&self.table);
         match table.get(&ticket.job) {
-            // A cancelled fetch may have been replaced by a newer one with the same key.
             Some(fetch) if fetch.id == ticket.id => {}
+            // A cancelled fetch may have been replaced by a newer one with the same key.
             _ => return Vec::new(),
         }
         let fetch = table.remove(&ticket.job);

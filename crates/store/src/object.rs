@@ -47,9 +47,9 @@ pub enum ObjectKind {
     Folder(DetachedKey),
     /// A folder without an index file and without a listing.
     NoIndex(DetachedKey),
-    /// No file that may be sent: the status of the error response.
+    /// There is no file that may be sent. Contains the status of the error response.
     Refused(StatusCode, DetachedKey),
-    /// A folder with an index file that a handler serves; the decoded path of that file.
+    /// A folder with an index file that a handler serves. Contains the decoded path of that file.
     Index(Box<[u8]>, DetachedKey),
 }
 
@@ -59,8 +59,7 @@ pub type DetachedKey = Box<[u8]>;
 /// A representation in one content coding, with its prebuilt head: of a file, an error page or folder listing of this
 /// server, or a handler's response. There are millions, so rarely used parts are allocated separately.
 pub struct Representation {
-    /// The HTTP/1 head without hop-by-hop fields; then, if the body is inline, the empty line and the body; then the
-    /// key.
+    /// The HTTP/1 head without hop-by-hop fields; the empty line and the body, if the body is inline; and the key.
     stored: StoredBytes,
     /// The positions of the fields in the head, and the status.
     pub head: HeadMap,
@@ -160,11 +159,11 @@ pub enum BodyLocation {
     Segment(Arc<DiskSegment>),
 }
 
-/// Identifies where updates (after validation) of a response with its body on disk are written.
+/// Identifies where updates of a response after validation are written, if the response's body is on disk.
 pub struct RenewalHandle {
     /// The response's key on disk.
     pub key: Box<[u8]>,
-    /// The number of its body, which an update must repeat.
+    /// The number of the response's body, which an update must repeat.
     pub id: u64,
 }
 

@@ -53,7 +53,7 @@ impl PartialContent {
     /// The only missing part, if the whole may be stored.
     pub fn gap(&self) -> Option<ByteRange> {
         match *self.parts.missing() {
-            // Only a single gap: a request for several ranges could be answered with multipart content.
+            // Only a single gap is requested: the response to several ranges could be multipart content.
             [gap] if self.may_be_whole => Some(gap),
             _ => None,
         }

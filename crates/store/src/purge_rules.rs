@@ -1,9 +1,9 @@
 //! Purge rules for objects with a freshness lifetime, in a [`lowroad_cache::ban_list`]. A purge adds a rule in constant
 //! time, regardless of the number of stored objects; an object is compared with the rules at its next look-up.
 //!
-//! URLs, hosts, tags and groups are hashed names. A purged URL prefix is a name as well: an object is looked up by its
-//! prefix of each length that was purged. Only "all", and prefixes beyond the permitted number of lengths, are pattern
-//! rules, with which an object is compared one by one.
+//! URLs, hosts, tags and groups are hashed names. A purged URL prefix is a name as well: for each length of a purged
+//! prefix, the first bytes of an object's URL of that length are looked up. Only "all", and prefixes beyond the
+//! permitted number of lengths, are pattern rules; an object is compared with each of these.
 
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;
@@ -121,7 +121,7 @@ impl StorePurges {
         self.add_after(0, purge, kind)
     }
 
-    /// Repeats a purge of an earlier process with its generation. Must be called in order, before new purges.
+    /// Repeats a purge of an earlier process with the purge's generation. Must be called in order, before new purges.
     pub fn replay(&self, generation: u64, purge: &PurgeRequest<'_>, kind: PurgeMode) {
         self.add_after(generation.saturating_sub(1), purge, kind);
     }
@@ -143,7 +143,7 @@ impl StorePurges {
             Err(pattern) => rules.bans.add(pattern.clone(), kind),
         }
         let (generation, dropped) = (rules.bans.generation(), rules.bans.dropped() - dropped);
-        // After the rule is in the list, since an object with this generation counts as compared with the rule.
+        // Stored after the rule is in the list, since an object with this generation counts as compared with the rule.
         self.generation.store(generation, SeqCst);
         // Unlocked first, since logging may block.
         drop(rules);
@@ -158,7 +158,7 @@ impl StorePurges {
         generation
     }
 
-    /// The names that a purge marks, or the pattern if it becomes a pattern rule.
+    /// The names that a purge marks, or its pattern if the purge becomes a pattern rule.
     fn names_to_mark<'p>(
         &self,
         purge: &PurgeRequest<'p>,
@@ -200,8 +200,8 @@ impl StorePurges {
         lifetime.generation.load(Acquire) == self.generation()
     }
 
-    /// Compares the object of a key with the rules that are newer than its last comparison. Returns whether it was
-    /// purged.
+    /// Compares the object of a key with the rules that are newer than its last comparison. Returns whether a hard
+    /// purge matched; after a soft purge, the object is stale but not purged.
     pub fn is_purged(&self, key: &[u8], lifetime: &StoredExpiry) -> bool {
         let Some((authority, target)) = key::handler_key_parts(key) else {
             return false;

@@ -100,7 +100,7 @@ impl SharedStore {
         })
     }
 
-    /// Sets a function that the simulator uses to interleave workers; it is called wherever that matters.
+    /// Sets a function that the simulator uses to interleave workers; it is called where the order of workers matters.
     pub fn with_interleaving(self, interleaving: fn()) -> SharedStore {
         SharedStore {
             interleaving: Some(interleaving),
@@ -118,7 +118,7 @@ impl SharedStore {
     /// Adds a disk cache. Its unfinished purges apply to this store, too.
     pub fn with_disk_cache(self, tier: Option<Arc<DiskCache>>) -> SharedStore {
         if let Some(tier) = &tier {
-            // Before the first look-up, since objects on disk may be older than these purges.
+            // The purges are replayed before the first look-up, since objects on disk may be older than these purges.
             tier.replay_purges(&self.store_purges);
         }
         SharedStore { tier, ..self }
@@ -234,14 +234,14 @@ impl SharedStore {
     pub fn purge_epoch(&self, hash: u64) -> PurgeEpoch {
         self.interleave();
         PurgeEpoch {
-            // If a purge comes after this, the response may still have the old content, and the purge applies to it.
+            // Read before the fetch, whose response may still have the old content: later purges must apply to it.
             generation: self.store_purges.generation(),
             deletion_count: self.deleted_keys.count(hash),
         }
     }
 
-    /// Whether an object that was found earlier had neither been deleted nor purged at this epoch, so that a response
-    /// may be derived from it.
+    /// Whether an object that was found earlier had neither been deleted nor purged at the epoch `since`, so that a
+    /// response may be derived from it.
     pub fn is_still_valid(
         &self,
         hash: u64,
@@ -521,7 +521,7 @@ impl SharedStore {
 
     #[inline]
     fn shard(&self, hash: u64) -> MutexGuard<'_, CacheStore<VariantSet>> {
-        // The high bits of the hash, since the shard's table uses the low ones.
+        // The high bits of the hash select the shard, since the shard's table uses the low ones.
         let at = (hash >> 48) % self.shards.len() as u64;
         lock(&self.shards[at as usize])
     }

@@ -83,7 +83,7 @@ enum ObjectFillState {
     /// The body may be stored.
     #[default]
     Growing,
-    /// Too long for memory: bytes that all readers have read are freed.
+    /// The body is too long for memory: bytes that all readers have read are freed.
     ExceedsLimit,
     Complete,
     Truncated,
@@ -94,9 +94,9 @@ enum ObjectFillState {
 pub enum GrowthOutcome {
     /// The body is within the limit: all bytes are in memory.
     InMemory,
-    /// These bytes exceed the limit. Contains all bytes received so far.
+    /// With these bytes, the body exceeds the limit. Contains all bytes received so far.
     TooLong(Vec<Bytes>),
-    /// The limit had been exceeded before.
+    /// The body had exceeded the limit before.
     LimitExceeded,
 }
 
@@ -139,7 +139,7 @@ impl StreamingObject {
         callback: JoinCallback,
     ) -> Option<SharedBodyReader> {
         let mut body = self.lock();
-        // The body is complete, or bytes arrive: the response can begin now.
+        // Only a growing body without recent bytes delays the response.
         if body.state != ObjectFillState::Growing || !body.is_idle(now_ms) {
             return Some(reader);
         }
@@ -171,9 +171,9 @@ impl StreamingObject {
         context: &mut Context<'_>,
         spool: impl FnMut(BodySender) -> BodySender,
     ) -> Poll<bool> {
-        // `Ready(false)`: no reader is left, so the disk writer must not prolong the transfer.
         let demand = self.shared_body.poll_demand(context, spool);
         if demand != Poll::Ready(true) {
+            // If no reader is left (`Ready(false)`), the disk writer must not prolong the transfer.
             return demand;
         }
         let mut body = self.lock();
@@ -249,7 +249,7 @@ impl StreamingObject {
         self.shared_body.release(written_len);
     }
 
-    /// Ends the body. Returns its parts if they are complete and in memory. The caller must then call
+    /// Ends the body. Returns the body's parts if they are complete and in memory. The caller must then call
     /// [`StreamingObject::notify_end`].
     pub fn end(&self, ending: &StreamItem) -> Option<Vec<Bytes>> {
         let mut body = self.lock();

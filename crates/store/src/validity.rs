@@ -17,15 +17,16 @@ use super::object::SourceFiles;
 use super::purge_epoch::PurgeEpoch;
 use crate::watch::{WatchTrust, WatchedFolder};
 
-/// An object from an unwatched folder is used without a check for this time after a check, in ms. A change is thus
-/// detected within a second.
+/// For this time after a check (ms), an object from an unwatched folder is used without another check. A change is thus
+/// detected in less than a second.
 pub const TRUST_MS: u64 = 500;
 
-/// What the validity of an object depends on. Not boxed, since there are millions of lifetimes and few files.
+/// What the validity of an object depends on. `StoredExpiry` is not boxed although it is the larger variant: nearly all
+/// objects have one.
 pub enum ObjectValidity {
-    /// On source files that are unchanged.
+    /// Source files: the object is valid while they are unchanged.
     Unchanged(FileEvidence),
-    /// On a freshness lifetime.
+    /// A freshness lifetime and purges.
     Lifetime(StoredExpiry),
 }
 
@@ -35,6 +36,7 @@ pub struct FileEvidence {
     folder: Option<Arc<WatchedFolder>>,
     /// The folder's generation before the object was made.
     generation: AtomicU64,
+    /// The time of the last check, monotonic ms.
     checked_ms: AtomicU64,
     /// The stamps of the files, to be compared in a check.
     sources: Option<Arc<SourceFiles>>,
@@ -42,15 +44,15 @@ pub struct FileEvidence {
 
 /// The expiry of a handler's response. There is one for each stored response, so rarely used parts are separate.
 pub struct StoredExpiry {
-    /// The purge generation up to which the object was compared with the purge rules. Initially the one before the
-    /// handler was called, because the response may be older than later purges.
+    /// The purge generation up to which the object was compared with the purge rules. At first the purge generation
+    /// that was current when the handler was called, since the response may be older than later purges.
     pub(super) generation: AtomicU64,
     /// The end of freshness, monotonic ms. A soft purge lowers it.
     pub(super) fresh_until_ms: AtomicU64,
     /// See [`Times`].
     generated_ms: i64,
     extras: Option<Box<ExpiryExtras>>,
-    /// The count of deletions of its key before the handler was called.
+    /// The deletion count of the key's slot when the handler was called; see [`PurgeEpoch`].
     pub deletion_count: u32,
     flags: AtomicU8,
     /// The source of the lifetime.
@@ -65,8 +67,8 @@ const MUST_REVALIDATE: u8 = 1 << 1;
 const WAS_REUSABLE: u8 = 1 << 2;
 /// The response may also answer requests with Authorization (RFC 9111 §3.5).
 const IS_SHAREABLE: u8 = 1 << 3;
-/// A soft purge has made the response stale, whatever the time: a worker reads its clock once per event loop turn, so
-/// its time may be before the purge.
+/// A soft purge has made the response stale, even for a worker whose time is before the purge: workers read the clock
+/// only once per event loop turn.
 const SOFTLY_PURGED: u8 = 1 << 4;
 
 /// Parts that few responses need.
@@ -76,7 +78,7 @@ struct ExpiryExtras {
     swr_ms: u64,
     /// The stale-if-error window, ms (RFC 5861 §4).
     sie_ms: u64,
-    /// The names for purges: tags separated by commas, then a group after each line feed.
+    /// The names by which the response can be purged: tags separated by commas, then groups, each after a line feed.
     names: Box<[u8]>,
     /// The time of the last background refresh.
     refreshed: RefreshTime,
@@ -177,8 +179,9 @@ impl ObjectValidity {
         matches!(self, ObjectValidity::Unchanged(unchanged) if unchanged.folder.is_some())
     }
 
-    /// Records that the files, checked at `checked_ms`, are unchanged; `watch_trust` was read before the check. Returns
-    /// false if the object's folder is no longer the watched one.
+    /// Records that the files were unchanged in a check at `checked_ms`; `watch_trust` was read before that check.
+    /// Returns false, and records nothing, if `watch_trust` is for another folder than the object has, or if the object
+    /// has a lifetime.
     pub fn renew(&self, watch_trust: &WatchTrust, checked_ms: u64) -> bool {
         let ObjectValidity::Unchanged(unchanged) = self else {
             return false;
@@ -187,7 +190,7 @@ impl ObjectValidity {
             (Some(folder), Some((trusted_folder, generation))) => {
                 (Arc::ptr_eq(folder, trusted_folder), *generation)
             }
-            // Not watched, neither before nor now: only the time of the check is recorded.
+            // Neither the object nor the check has a watched folder, so only the time of the check matters.
             (None, None) => (true, 0),
             _ => (false, 0),
         };
@@ -197,7 +200,7 @@ impl ObjectValidity {
         is_same
     }
 
-    /// Ends the validity, so that the files are checked before the next use.
+    /// Ends the validity of an object from files, so that the files are checked before the next use.
     pub fn end(&self) {
         if let ObjectValidity::Unchanged(unchanged) = self {
             unchanged.set(0, 0);
@@ -219,7 +222,7 @@ impl FileEvidence {
     fn is_valid(&self, now_ms: u64) -> bool {
         let watched = self.folder.as_ref();
         watched.is_some_and(|folder| folder.generation() == self.generation.load(Relaxed))
-            // Without a watch, or after an event, a recent check suffices.
+            // Without a watched folder, or after an event, a check within the last `TRUST_MS` suffices.
             || now_ms.saturating_sub(self.checked_ms.load(Relaxed)) < TRUST_MS
     }
 
@@ -290,7 +293,7 @@ impl StoredExpiry {
         self
     }
 
-    /// Applies a soft purge: the response is stale from this time on.
+    /// Applies a soft purge: the response is stale from `at_ms` on.
     pub(super) fn soft_purge(&self, at_ms: u64) {
         self.fresh_until_ms.fetch_min(at_ms, Relaxed);
         self.flags.fetch_or(SOFTLY_PURGED, Relaxed);
@@ -305,7 +308,8 @@ impl StoredExpiry {
         }
     }
 
-    /// Sets the names for purges: tags separated by commas, then a group after each line feed.
+    /// Sets the names by which the response can be purged: tags separated by commas, then groups, each after a line
+    /// feed.
     pub fn with_names(mut self, names: Vec<u8>) -> StoredExpiry {
         if !names.is_empty() {
             self.extras.get_or_insert_default().names = names.into();
@@ -315,7 +319,7 @@ impl StoredExpiry {
 
     /// Adds a purge tag.
     pub fn with_tag(self, tag: &str) -> StoredExpiry {
-        // At the front, since the tags precede the groups.
+        // The tag is added at the front, since the tags precede the groups.
         let names = [tag.as_bytes(), b",", self.names()].concat();
         self.with_names(names)
     }
@@ -336,13 +340,13 @@ impl StoredExpiry {
         lifetime::age_ms(self.generated_ms, now_ms) / 1000
     }
 
-    /// The end of freshness after purges, monotonic ms.
+    /// The end of freshness, including the effect of soft purges; monotonic ms.
     #[inline]
     pub fn fresh_until_ms(&self) -> u64 {
         self.fresh_until_ms.load(Relaxed)
     }
 
-    /// The times after purges.
+    /// The deadlines, including the effect of soft purges.
     pub fn times(&self) -> Times {
         let until_ms = self.fresh_until_ms();
         let extras = self.extras.as_ref();
@@ -372,7 +376,7 @@ impl StoredExpiry {
     /// [`RequestDirectives::GET`].
     #[inline]
     fn is_fresh(&self, now_ms: u64) -> bool {
-        // Only two loads, since this runs for every hit.
+        // This runs for every hit, so it does only two loads.
         !self.has_flag(NO_CACHE | SOFTLY_PURGED) && now_ms < self.fresh_until_ms()
     }
 
@@ -396,12 +400,12 @@ impl StoredExpiry {
         times.reusability_for(directives, now_ms)
     }
 
-    /// Whether the response may answer this request: those with Authorization need `IS_SHAREABLE`.
+    /// Whether the response may answer this request: requests with Authorization need `IS_SHAREABLE`.
     fn allows_request(&self, directives: &RequestDirectives) -> bool {
         self.is_shareable() || !directives.is_authorized
     }
 
-    /// The names for purges; see `StoredExpiry::with_names`.
+    /// The names by which the response can be purged; see `StoredExpiry::with_names`.
     pub fn names(&self) -> &[u8] {
         self.extras.as_ref().map_or(&[], |extras| &extras.names)
     }

@@ -79,8 +79,8 @@ impl FolderWatcher {
         Some(watcher)
     }
 
-    /// Watches the folder `root`/`relative` and returns its generation before the caller reads it. `None` if it can't
-    /// be watched.
+    /// Watches the folder `root`/`relative`, and returns its generation from before the caller reads the folder. `None`
+    /// if the folder can't be watched.
     pub fn folder(&self, root: &Path, relative: &Path) -> WatchTrust {
         // Read before the watches are added, and compared afterwards.
         let removed_before = self.folders().removed_count;
@@ -101,7 +101,7 @@ impl FolderWatcher {
         if let Some((_, folder)) = self.folders().by_path.get(path) {
             return Ok(folder.clone());
         }
-        // Before locking: a file system that hangs must not block requests for other folders.
+        // Checked before locking, since a file system that hangs must not block requests for other folders.
         if !reports_changes(path)? {
             return Err(io::ErrorKind::Unsupported.into());
         }
@@ -114,7 +114,7 @@ impl FolderWatcher {
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
         let watch = inotify::add_watch(&self.inotify, path, watched_changes())?;
-        // Generations are never reused: that of a removed folder can't match a new watch.
+        // Generations are never reused, so that the generation of a removed folder can't match a new watch.
         let first_generation = self.new_generation();
         let folder = Arc::new(WatchedFolder {
             generation: AtomicU64::new(first_generation),
@@ -135,7 +135,7 @@ impl FolderWatcher {
     }
 
     fn listen(&self) {
-        // Runs after a panic, too: without this thread, no changes are reported.
+        // Removes all folders when the thread ends, even by a panic: no more changes are reported then.
         let _end = WatchLost(self);
         let mut buffer = [MaybeUninit::uninit(); 16 * 1024];
         let mut reader = inotify::Reader::new(&self.inotify, &mut buffer);
@@ -163,10 +163,10 @@ impl FolderWatcher {
         let removal_flags = ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::IGNORED;
         if flags.intersects(removal_flags) {
             self.remove_below(&mut folders, &path);
-        // A subfolder was replaced or removed: the watches below it may be of other paths now.
         } else if flags.contains(ReadFlags::ISDIR)
             && let Some(name) = name
         {
+            // A subfolder was replaced or removed: the watches below it may be of other paths now.
             self.remove_below(&mut folders, &path.join(OsStr::from_bytes(name)));
         }
     }
@@ -185,7 +185,7 @@ impl FolderWatcher {
             if let Some((watch, folder)) = folders.by_path.remove(&path) {
                 self.mark_changed(&folder);
                 folders.by_watch.remove(&watch);
-                // The kernel may have removed it already.
+                // The kernel may have removed the watch already.
                 let _ = inotify::remove_watch(&self.inotify, watch);
             }
         }
@@ -219,7 +219,7 @@ impl FolderWatcher {
         let added = added.filter(|(_, (_, folder))| folder.first_generation >= since);
         let added: Vec<PathBuf> = added.map(|(path, _)| path.clone()).collect();
         for path in added {
-            // Descendants are removed first, since the watch of a folder needs those of its ancestors.
+            // Descendants are removed first, since the watch of a folder needs the watches of its ancestors.
             let mut following = folders.by_path.range(path.clone()..);
             let is_unused = following
                 .next()
@@ -233,7 +233,7 @@ impl FolderWatcher {
             if let Some((watch, _)) = folders.by_path.remove(&path) {
                 folders.by_watch.remove(&watch);
                 folders.removed_count += 1;
-                // The kernel may have removed it already.
+                // The kernel may have removed the watch already.
                 let _ = inotify::remove_watch(&self.inotify, watch);
             }
         }

@@ -51,7 +51,7 @@ pub fn count(test: &str, pieces: &[CountedPiece<'_>]) -> Option<Vec<Vec<u64>>> {
     };
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "under callgrind: {stderr}");
-    // Callgrind numbers its files in the order of the calls, so in that of the pieces and sizes.
+    // Callgrind numbers its files in the order of the calls, which is that of the pieces and their sizes.
     let mut numbers = 1..;
     let counts = pieces.iter().map(|piece| {
         let numbers = numbers.by_ref().take(piece.sizes.len());

@@ -123,8 +123,8 @@ pub struct TestServer {
 }
 
 impl TestServer {
-    /// Starts `program`, or the one in [`PROGRAM`], with these arguments, and waits until it prints its addresses.
-    /// Arguments should request port 0.
+    /// Starts `program`, or the program that [`PROGRAM`] names, with these arguments, and waits until it prints its
+    /// addresses. Arguments should request port 0.
     pub fn start(program: &str, arguments: &[&str]) -> TestServer {
         let override_program = std::env::var_os(PROGRAM);
         let mut command = Command::new(override_program.unwrap_or_else(|| program.into()));

@@ -65,7 +65,7 @@ impl UnitFile {
     /// Runs a function under the unit's restrictions, on a separate thread. The restrictions also apply to processes
     /// that the function starts.
     pub fn confine<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
-        // On a separate thread, as the restrictions can't be undone.
+        // The restrictions can't be undone, so a separate thread applies them.
         std::thread::scope(|scope| {
             let confined = scope.spawn(|| {
                 self.become_user();
@@ -83,13 +83,13 @@ impl UnitFile {
             .map(capability)
             .collect();
         for dropped in CapabilitySet::all().difference(capabilities).iter() {
-            // Some capabilities are newer than the kernel.
+            // The removal fails for capabilities that are newer than the kernel.
             let _ = remove_capability_from_bounding_set(dropped);
         }
         let sets = CapabilitySets {
             effective: capabilities,
             permitted: capabilities,
-            // Not inheritable: programs get capabilities only because they run as root.
+            // The capabilities are not inheritable: programs get them only because they run as root.
             inheritable: CapabilitySet::empty(),
         };
         set_capabilities(None, sets).expect("the capabilities");
@@ -115,7 +115,7 @@ impl UnitFile {
             ambient
         );
         for dropped in CapabilitySet::all().difference(capabilities).iter() {
-            // Some capabilities are newer than the kernel.
+            // The removal fails for capabilities that are newer than the kernel.
             let _ = remove_capability_from_bounding_set(dropped);
         }
         // Without this flag, setuid(2) drops all permitted capabilities.

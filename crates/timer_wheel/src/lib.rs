@@ -31,8 +31,8 @@ pub struct TimerWheel<const TICK: u64> {
     slots_by_index: Vec<SlotPlace>,
     /// The slot that was checked most recently.
     cursor: u64,
-    /// The first slot with entries, cached since each wait needs it. When the cursor reaches it, the next one is
-    /// searched for.
+    /// The first slot with entries, cached since each wait needs it. When the cursor reaches this slot, the next slot
+    /// with entries is searched for.
     next: u64,
 }
 
@@ -88,8 +88,8 @@ impl<const TICK: u64> TimerWheel<TICK> {
             self.slots_by_index.resize(index as usize + 1, UNLINKED);
         }
         let last = self.cursor + SLOTS - 1;
-        // Later than the cursor's slot, so that `pop` makes progress even if each entry requests another check
-        // immediately.
+        // The slot is later than the cursor's slot, so that `pop` makes progress even if each entry requests another
+        // check immediately.
         let slot = deadline.div_ceil(TICK).clamp(self.cursor + 1, last);
         let due = slot * TICK;
         if due >= self.slots_by_index[index as usize].due {
@@ -150,7 +150,7 @@ impl<const TICK: u64> TimerWheel<TICK> {
                 self.unlink(head);
                 return Some(head);
             }
-            // The cached slot has been reached.
+            // If the cursor has reached the cached slot, the next slot with entries is searched for.
             if self.next <= self.cursor {
                 self.next = self.first_filled();
             }

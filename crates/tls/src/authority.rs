@@ -88,7 +88,7 @@ impl LocalAuthority {
             Err(error) => return Err(AuthorityError::File(certificate, error)),
         };
         let (ends_s, name) = read(&certificate, &pem)?;
-        // A server certificate lasts `LEAF_DAYS`, which is less than this: none outlives its authority.
+        // A server certificate lasts `LEAF_DAYS`, less than `DAYS_LEFT_MIN`, so no certificate outlives its authority.
         if ends_s < unix_s + DAYS_LEFT_MIN * DAY_S {
             return LocalAuthority::create(folder, host, unix_s);
         }
@@ -108,7 +108,7 @@ impl LocalAuthority {
         let mut params = params(&format!("Lowroad local authority on {host}"));
         set_validity(&mut params, unix_s, AUTHORITY_DAYS);
         let pem = params.self_signed(&key).map_err(failure)?.pem();
-        // The key first: a certificate without its key would look like an authority that cannot be opened.
+        // The key is written first: a certificate without its key would look like an authority that cannot be opened.
         write(&folder.join(KEY_FILE), &key.serialize_pem(), 0o600)?;
         write(&folder.join(CERTIFICATE_FILE), &pem, 0o644)?;
         Ok(LocalAuthority::from_parts(folder, pem, params, key))
@@ -141,7 +141,7 @@ impl LocalAuthority {
     /// start of the server signs a new one, so it never expires in use.
     ///
     /// # Errors
-    /// `AuthorityError::Making`: an entry of `names` is not a valid host name or address.
+    /// `AuthorityError::Generation`: an entry of `names` is not a valid host name or address.
     pub fn sign(&self, names: &[&str], unix_s: u64) -> Result<CertificatePair, AuthorityError> {
         let (chain, key) = self.sign_pem(names, unix_s)?;
         let texts = PemTexts {

@@ -31,7 +31,7 @@ pub struct CertificateMap {
     exact: HashMap<Box<str>, KeyKinds>,
     /// Wildcard certificates, by the part of the name after `*.`.
     wildcard: HashMap<Box<str>, KeyKinds>,
-    /// For clients without SNI or with an unknown name.
+    /// The certificates for clients without SNI or with an unknown name.
     default: KeyKinds,
     challenges: HashMap<Box<str>, Arc<CertifiedKey>>,
 }
@@ -83,7 +83,7 @@ impl CertificateMap {
         let expected = kinds_for(&host.to_ascii_lowercase());
         let same =
             |(first, second): (&Arc<CertifiedKey>, &Arc<CertifiedKey>)| Arc::ptr_eq(first, second);
-        // Compared by identity: the map holds each certificate as one shared object.
+        // Certificates are compared by identity: the map holds each of them as one shared object.
         presented.len() == expected.len() && presented.iter().zip(expected).all(same)
     }
 

@@ -35,7 +35,7 @@ impl ClientConnector {
         let builder = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .map_err(TlsFailure::from_error)?;
-        // Called dangerous because the verifier is this crate's own; it relies on `webpki`.
+        // `rustls` calls any custom verifier dangerous; this crate's verifier relies on `webpki`.
         let builder = builder
             .dangerous()
             .with_custom_certificate_verifier(trust.verifier()?);

@@ -145,7 +145,7 @@ impl MessageDecrypter for ObservedDecrypter {
             return Err(unexpected_record());
         }
         let opened = self.0.decrypt(record, sequence);
-        // Only recorded: `rustls` decides whether to skip the record (trial decryption).
+        // The failure is only recorded: `rustls` decides whether to skip the record (trial decryption).
         if matches!(opened, Err(Error::DecryptError)) {
             record_event(|events| events.has_failed = true);
         }

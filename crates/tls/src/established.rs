@@ -124,7 +124,7 @@ impl EstablishedSession {
     ) -> Result<(), Error> {
         let mut rest = wire;
         while !self.pending.is_empty() && !rest.is_empty() {
-            // Only up to the end of the pending record, so that the remaining bytes need no copy.
+            // `now` ends with the pending record, so that the bytes after the record need no copy.
             let (now, remaining) = rest.split_at_mut(missing_len(&self.pending).min(rest.len()));
             rest = remaining;
             let mut pending = std::mem::take(&mut self.pending);
@@ -157,11 +157,11 @@ impl EstablishedSession {
             if header[0] != APPLICATION_DATA {
                 return Err(PeerMisbehaved::IllegalMiddleboxChangeCipherSpec.into());
             }
-            // Checked before the record is complete, so that the buffer stays bounded.
+            // The length is checked before the record is complete, so that the buffer stays bounded.
             if len > SEALED_LEN_MAX {
                 return Err(Error::PeerSentOversizedRecord);
             }
-            // The record is incomplete.
+            // An incomplete record ends the loop.
             let Some(record) = rest.get_mut(..len) else {
                 break;
             };

@@ -76,7 +76,7 @@ impl TlsServer {
             return Err(TlsFault::NotReady.into());
         };
         let (connection, pending, records) = session.into_parts()?;
-        // The interface of `rustls` for kernel TLS; here the secrets go to `EstablishedSession`.
+        // `rustls` offers this interface for kernel TLS; here the secrets go to `EstablishedSession`.
         let extracted = connection.dangerous_into_kernel_connection();
         let (secrets, connection) = extracted.map_err(TlsFailure::from_error)?;
         let settled = EstablishedSession::new(connection, secrets, pending, records)?;
@@ -122,7 +122,7 @@ impl TlsServer {
         if self.has_started || wire.is_empty() {
             return self.handshake(wire, plain, to_send);
         }
-        // Only once: later bytes belong to TLS records.
+        // The bytes are classified only once: later bytes belong to TLS records.
         self.has_started = true;
         match classify(wire) {
             FirstBytes::Http => {
@@ -152,7 +152,7 @@ impl TlsServer {
         let ServerStage::Session(session) = &mut self.stage else {
             return Ok(ReceiveProgress::default());
         };
-        // The lengths before the call, to remove the output of a session that must not continue.
+        // The lengths before the call serve to remove the output of a session that must not continue.
         let (plain_len, to_send_len) = (plain.len(), to_send.len());
         let (progress, server_name) = sni::record_sni(|| session.receive(wire, plain, to_send));
         // The resolver gets the name in one of the calls only; the others must not erase it.

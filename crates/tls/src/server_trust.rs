@@ -164,7 +164,7 @@ impl ServerCertVerifier for ServerVerifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         use CertificateError::{NotValidForName, NotValidForNameContext};
-        // No verifier: any certificate is accepted.
+        // Without a verifier, any certificate is accepted.
         let Some(chain) = &self.chain else {
             return Ok(ServerCertVerified::assertion());
         };

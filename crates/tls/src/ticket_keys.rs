@@ -77,7 +77,7 @@ impl TicketKeys {
         }
         // Each step of the ratchet derives a secret from the previous one.
         while self.period < now {
-            // Erased, so that a memory dump contains no expired keys.
+            // The old key is erased, so that a memory dump contains no expired keys.
             self.previous.zeroize();
             self.previous = Some(ticket_key(&self.secret));
             let mut next = next_secret(&self.secret);

@@ -140,7 +140,7 @@ impl SiteArchive {
     pub fn find(&self, path: &[u8]) -> Option<&'static ArchiveEntry> {
         let (mut at, mark) = hash::probe_start(path);
         let last = self.tables.slots.len().wrapping_sub(1);
-        // The loop ends, since a slot is empty.
+        // The loop ends, since at least one slot is empty.
         loop {
             at &= last;
             let slot = self.tables.slots.get(at)?;
@@ -208,7 +208,7 @@ impl ArchivedFile {
         self.variants
     }
 
-    /// The variant with a content coding; identity if there is none.
+    /// The variant with a content coding; identity if there is no such variant.
     #[inline]
     #[must_use]
     pub fn variant(&self, encoding: ContentCoding) -> Option<&'static FileVariant> {

@@ -100,7 +100,7 @@ impl CoreMember {
     fn forward(&mut self, core: u16, received: ReceivedFrame<'_>) {
         let ReceivedFrame { frame, sum_is_good } = received;
         let is_forwarded = self.cores.push_frame(self.core, core, frame, sum_is_good);
-        // Also if the ring is full: the core must be awake to empty it.
+        // The core is woken even if its ring is full, since it must be awake to empty the ring.
         self.pending_wakes |= 1 << core;
         self.cores.increment(
             self.core,
@@ -229,7 +229,7 @@ impl CoreMember {
         let has_new_address =
             !self.is_leader() && cores.address().version() != self.address_version;
         let has_end = cores.is_stopping() != is_stopping || cores.are_done();
-        // Checked after the flag was set: for work that arrives later, the other core sends a wake-up.
+        // Work is checked after the flag was set: for work that arrives later, the other core sends a wake-up.
         let is_busy =
             self.pending_wakes != 0 || cores.has_frames(self.core) || has_new_address || has_end;
         if is_busy {

@@ -18,7 +18,7 @@ const LINKS_MAX: usize = 8;
 const LOGIN_TIMEOUT_US: u64 = 5_000_000;
 /// Minimum and maximum delay before a new attempt to connect.
 const RETRY_US: (u64, u64) = (100_000, 5_000_000);
-/// Maximum delay if a page failed because the server is unreachable.
+/// Maximum delay after a page has failed because the server is unreachable.
 const RETRY_ASKED_US: u64 = 1_000_000;
 /// Limit for the execution of a statement, enforced by the database server.
 const STATEMENT_TIMEOUT_MS: u32 = 10_000;
@@ -38,7 +38,7 @@ struct DatabaseLink {
     is_answered: bool,
     /// Whether no response to a query was completed on this connection yet.
     is_new: bool,
-    /// The deadline of the login; `None` after it.
+    /// The deadline of the login; `None` once the connection is logged in.
     login_end_us: Option<u64>,
 }
 
@@ -139,8 +139,8 @@ impl DatabaseClient {
         }))
     }
 
-    /// Opens connections if fewer are available than the `waiting` tasks need, and drops those with an overdue login.
-    /// Returns the time of the next call.
+    /// Opens connections if fewer are available than the `waiting` tasks need, and drops connections whose login is
+    /// overdue. Returns the time of the next call.
     pub fn tick(
         &mut self,
         calls: &mut impl StackCalls,
@@ -160,7 +160,7 @@ impl DatabaseClient {
             // After a page has failed, the next attempt is made one second after the last one at the latest.
             self.retry_us = self.retry_us.min(self.failed_us + RETRY_ASKED_US);
         }
-        // Connections that are idle, or will be after their login.
+        // A connection is available if it is idle, or will be idle after its login.
         let is_available =
             |link: &&DatabaseLink| link.login_end_us.is_some() || link.client.is_idle();
         let mut available = self.links.iter().filter(is_available).count();

@@ -74,7 +74,8 @@ pub fn decide(
     match target::decode(path, &mut scratch) {
         Ok(path) => decide_path(site, request, path, query, is_trusted, context, out),
         Err(refusal) => {
-            // As after other invalid requests: a proxy in between may understand the target differently.
+            // The connection is closed, as after other invalid requests: a proxy in between may understand the target
+            // differently.
             out.closes = true;
             let context = ResponseContext {
                 keep_alive: false,

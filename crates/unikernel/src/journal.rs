@@ -130,7 +130,7 @@ impl RequestJournal {
             }
             while self.start < self.wrap_end && self.start < self.end + len {
                 let len = usize::from(self.u16_at(self.start));
-                // At least the header, so that the loop advances.
+                // Advances at least by the length of a header, so that the loop ends.
                 self.start += len.max(HEAD_LEN);
                 self.dropped += 1;
             }

@@ -36,7 +36,7 @@ impl LogRing {
         }
         let first = self.lines.len();
         let mut len = 0;
-        // In reverse order, so that the oldest records are left out.
+        // Records are added in reverse order, so that the oldest ones are left out.
         for record in records.into_iter().rev() {
             let line = format_record(record);
             len += line.1.len();

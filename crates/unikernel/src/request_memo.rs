@@ -73,7 +73,7 @@ impl RequestMemo {
 
     /// Adds a request, unless further bytes follow it.
     pub fn insert(&mut self, bytes: &[u8], head: &H1RequestHead<'_>, file: &'static FileVariant) {
-        // With a pipelined request after it, the same bytes would hardly occur again.
+        // If a pipelined request follows, the same bytes would hardly occur again.
         if bytes.len() > HEAD_LEN_MAX || head.len != bytes.len() {
             return;
         }
@@ -102,7 +102,7 @@ impl RequestMemo {
 fn is_same(a: &[u8], b: &[u8]) -> bool {
     let ((words_a, rest_a), (words_b, rest_b)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
     let difference = |(a, b): (&[u8; 8], &[u8; 8])| u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
-    // Without branches, so that the compiler can use vector instructions.
+    // The comparison has no branches, so that the compiler can use vector instructions.
     let words = words_a.iter().zip(words_b).map(difference);
     words.fold(0, |all, one| all | one) == 0 && rest_a.iter().eq(rest_b)
 }

@@ -196,7 +196,7 @@ fn write_multipart_ranges(
     body.extend_from_slice(b"--\r\n");
     boundary.insert_str(0, "multipart/byteranges; boundary=");
     let mut head = HeadWriter::start(&mut out.copied, StatusCode::PARTIAL_CONTENT, &context.date);
-    // Only the shared fields: Content-Type is that of the multipart.
+    // Only the shared fields are sent: Content-Type is that of the multipart.
     head.lines(file.shared_fields);
     head.field("Content-Type", boundary.as_bytes());
     // The ranges refer to the encoded representation.

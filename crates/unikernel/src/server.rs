@@ -196,7 +196,7 @@ impl UnikernelServer {
         let (stack, web) = (&mut self.stack, &mut self.web);
         let web_us = stack.calls(now.mono_us, link, web, |web, calls| {
             if is_stopping {
-                // Includes connections that have become idle since the last call.
+                // Called each time, since connections may have become idle since the last call.
                 web.begin_draining(calls);
             }
             // Connections to the database can't be opened without an address.
@@ -224,7 +224,8 @@ impl UnikernelServer {
         if let Some(address) = member.poll_address() {
             stack.set_address(now_us, link, web, address);
         }
-        // Limited for each core, so that a busy core does not keep this one from its own frames.
+        // The number of frames from each core is limited, so that a busy core does not keep this one from its own
+        // frames.
         for from in 0..member.count() {
             for _ in 0..core_member::BURST_MAX {
                 let Some((len, sum_is_good)) = member.take(from) else {
@@ -254,7 +255,7 @@ impl UnikernelServer {
         let net_counters = self.stack.counters();
         let frames = net_counters.frames_received + net_counters.frames_sent;
         let due_us = member.publish_due_us();
-        // At a limited rate, since each publication writes memory that other cores read.
+        // The rate of publications is limited, since each of them writes memory that other cores read.
         if now_us < due_us {
             return member.has_new_frames(frames).then_some(due_us);
         }

@@ -23,7 +23,7 @@ impl InternetChecksum {
         if blocks.is_empty() {
             return self;
         }
-        // Independent sums in native byte order (RFC 1071 §2).
+        // The lanes are independent sums in native byte order (RFC 1071 §2).
         let mut lanes = [0u64; BLOCK / 4];
         for block in blocks {
             for (lane, word) in lanes.iter_mut().zip(block.as_chunks::<4>().0) {
@@ -33,7 +33,7 @@ impl InternetChecksum {
         // The end-around carries are added once, at the end (RFC 1071 §2).
         let add_halves = |sum: u64| (sum >> 32) + (sum & 0xffff_ffff);
         let sum = lanes.iter().map(|lane| add_halves(*lane)).sum();
-        // Converted to network byte order, so that the result can be added to the sum of `short`.
+        // The sum is converted to network byte order, so that the result can be added to the sum of `short`.
         let folded = folded(add_halves(sum));
         InternetChecksum(self.0 + u64::from(u16::from_be_bytes(folded.to_ne_bytes())))
     }

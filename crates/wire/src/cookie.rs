@@ -11,7 +11,7 @@ use crate::width::{index, upper};
 /// A cookie encodes a class of options, rounded down so that the client supports them.
 const MSS_LARGE: u16 = 1360;
 const MSS_MIN_V6: u16 = 1220;
-/// The class is XORed into the bits from this one on.
+/// The class is XORed into the bits from this bit on.
 const CLASS_SHIFT: u32 = 29;
 
 /// The initial sequence number for a SYN with the sequence number `client_isn`.
@@ -67,7 +67,7 @@ fn read_class(class: u32, tuple: &FourTuple) -> TcpOptions {
 fn hash(key: [u64; 2], tuple: &FourTuple, client_isn: u32, minute: u64) -> u32 {
     let (client, local) = (halves(tuple.client), halves(tuple.local));
     let ports = u64::from(tuple.client_port) << 16 | u64::from(tuple.local_port);
-    // The same words in the same order as in the eBPF programs, which check these cookies.
+    // These are the same words in the same order as in the eBPF programs, which check these cookies.
     let words = [
         client[0],
         client[1],

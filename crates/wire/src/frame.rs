@@ -180,7 +180,7 @@ impl<'f> SegmentView<'f> {
         let mut tcp = self.tcp[..TCP_LEN].to_vec();
         tcp[4..8].copy_from_slice(&seq.to_be_bytes());
         tcp[12..14].copy_from_slice(&[words << 4, flags]);
-        // Checksum and urgent pointer.
+        // The rest is checksum and urgent pointer.
         tcp[16..].fill(0);
         tcp.extend(options);
         tcp.extend(payload);
@@ -225,12 +225,12 @@ fn ipv4(packet: &[u8]) -> Result<PacketParts<'_>, FrameRejection> {
     if head[9] != PROTOCOL_TCP {
         return Err(FrameRejection::Other);
     }
-    // "More fragments" or a fragment offset; "don't fragment" is allowed.
+    // A fragment has "more fragments" set, or an offset; "don't fragment" is allowed.
     let is_fragment = head[6] & 0x3f != 0 || head[7] != 0;
     // Short frames are padded after the packet, so the length in the IP header is used.
     let len = usize::from(u16::from_be_bytes([head[2], head[3]]));
     let tcp = packet.get(IPV4_LEN..len).ok_or(FrameRejection::NotPlain)?;
-    // 0x45: version 4, a header of five words, so no options.
+    // 0x45 means version 4 and a header of five words, so no options.
     if head[0] != 0x45 || is_fragment {
         return Err(FrameRejection::NotPlain);
     }

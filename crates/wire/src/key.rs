@@ -248,7 +248,7 @@ fn take_piece(bytes: &[u8], id: u8) -> Option<(&[u8], &[u8])> {
     let rest = bytes.strip_prefix(&[id])?;
     let len = rest.iter().position(|b| *b < 0x20).unwrap_or(rest.len());
     let (value, after) = rest.split_at(len);
-    // The same restrictions as in `KeyBuilder::add`.
+    // These are the restrictions of `KeyBuilder::add`.
     let literal = value.iter().all(|b| (0x20..0x7f).contains(b));
     let is_trimmed = !value.starts_with(b" ") && !value.ends_with(b" ");
     (literal && is_trimmed).then_some((value, after))

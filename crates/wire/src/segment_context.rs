@@ -90,8 +90,8 @@ pub trait SegmentContext {
     fn ignored_fields(&self) -> IgnoredFields;
     /// The MTU of the path to the clients, in bytes.
     fn mtu(&self) -> usize;
-    /// The maximum number of segments of an answer on a connection that stays open; if the connection closes, it is
-    /// `PARTS_MAX`.
+    /// The maximum number of segments of an answer on a connection that stays open; if the connection closes, the
+    /// maximum is `PARTS_MAX`.
     fn keep_alive_parts_max(&self) -> u32;
     /// Whether the fast path answers on this port.
     fn is_served(&self, port: u16) -> bool;

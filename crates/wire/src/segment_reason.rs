@@ -7,7 +7,7 @@ macro_rules! reasons {
         pub enum SegmentReason { $(#[doc = $what] $name),* }
 
         impl SegmentReason {
-            /// The name of its counter.
+            /// The name of the reason's counter.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self { $(SegmentReason::$name => $text),* }

@@ -18,7 +18,7 @@ use lowroad_wire::width::{index, lower, sequence};
 
 /// Maximum number of response bytes in a segment with timestamps, with the usual MTU of Ethernet.
 const RESPONSE_LEN_MAX: usize = index(ebpf_header::RESPONSE_MAX);
-/// The same for IPv6, with the minimum MTU, as routers do not fragment (RFC 8200 §5).
+/// The same maximum for IPv6, with the minimum MTU, as routers do not fragment (RFC 8200 §5).
 const RESPONSE_LEN_MAX_V6: usize = index(ebpf_header::RESPONSE_MAX_V6);
 /// The length of the IP and TCP headers.
 const HEADS_LEN: usize = 40;
@@ -27,7 +27,7 @@ const HEADS_LEN_V6: usize = 60;
 /// An answer to be sent.
 pub(crate) struct FlightAnswer {
     pub(crate) bytes: Vec<u8>,
-    /// The publication.
+    /// The number of the publication.
     pub(crate) id: u32,
     /// Whether FIN is sent with the answer.
     pub(crate) closes: bool,
@@ -221,7 +221,7 @@ pub(crate) fn retransmit_answer(
 
 /// Whether `len` bytes and a FIN fit into the client's window.
 fn has_window(segment: &SegmentView<'_>, connection: &ModelConnection, len: usize) -> bool {
-    // Greater, not equal, as FIN occupies a sequence number, too.
+    // The window must be greater than `len`, not equal, as FIN occupies a sequence number, too.
     usize::from(segment.window) << connection.tcp_options.scale.unwrap_or(0) > len
 }
 

@@ -29,8 +29,8 @@ pub(crate) enum EarlySegment {
 pub(crate) struct BufferedInput {
     /// The frame of the segment.
     pub(crate) frame: Vec<u8>,
-    /// The data arrived in several segments. If the client retransmitted only the first, that would not be recognized
-    /// as the request.
+    /// The data arrived in several segments. If the client retransmitted only the first segment, it would not be
+    /// recognized as the request.
     pub(crate) is_segmented: bool,
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn append(
     let Some(payload) = segment.payload.get(skip..) else {
         return false;
     };
-    // The sequence number of the first byte after the skipped ones.
+    // The sequence number of the first byte after the skipped bytes.
     let seq = segment.end().wrapping_sub(len_of(payload));
     let existing = table
         .take_buffered(&segment.tuple)

@@ -102,7 +102,8 @@ impl FlightPlan {
         acked / self.segment_len
     }
 
-    /// Retransmits up to `count` parts, starting with that of this byte; the last part if only the FIN is missing.
+    /// Retransmits up to `count` parts, starting with the part that contains this byte; the last part if only the FIN
+    /// is missing.
     fn repeat(self, acked: u32, count: u32) -> FlightAction {
         let first = self.part_at(acked).min(self.parts() - 1);
         let count = count.min(self.parts() - first);
@@ -166,7 +167,7 @@ fn on_timer(flight: FlightPlan, recovery: &mut RecoveryState, part: u32) -> Flig
     if !allow_repeat(recovery) {
         return FlightAction::Reset;
     }
-    // The maximum, as acknowledgements that alternate are no progress.
+    // The maximum is kept, as acknowledgements that alternate are no progress.
     recovery.acked = recovery.acked.max(part);
     recovery.duplicates = 0;
     recovery.phase = RecoveryPhase::Timer;

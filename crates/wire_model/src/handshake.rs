@@ -55,7 +55,7 @@ pub(crate) fn on_syn(
     let isn = remember(context, table, syn, tcp_options);
     // The MTU of Ethernet, 1500 bytes, less the IP and TCP headers.
     let local_mss = if is_v6(syn) { 1440 } else { 1460 };
-    // Random per connection, so that timestamps do not reveal the uptime of this host.
+    // The first timestamp is random for each connection, so that timestamps do not reveal the uptime of this host.
     let timestamps = options::timestamp(syn.options).map(|echo| TcpTimestamps {
         value: context.random(),
         echo,
@@ -133,7 +133,8 @@ fn check_syn(
 ) -> Result<TcpOptions, SegmentReason> {
     let is_serving =
         context.mode() == LevelMode::Serve && context.is_daemon_alive() && context.has_responses();
-    // A retransmitted SYN is answered even then: the fast path or the kernel handles a whole handshake.
+    // A retransmitted SYN is answered even if new connections are not accepted: the fast path or the kernel handles a
+    // whole handshake.
     if !is_serving && repeated(table, syn).is_none() {
         return Err(SegmentReason::PassSynOff);
     }
@@ -198,7 +199,7 @@ pub(crate) enum HandshakeRelation {
 }
 
 /// Determines the relation. Only the segment that directly follows the SYN completes a handshake: after a reordered
-/// one, the middle of a request would be parsed as its start.
+/// segment, the middle of a request would be parsed as its start.
 pub(crate) fn determine_relation(
     context: &impl SegmentContext,
     table: &mut impl ModelTable,

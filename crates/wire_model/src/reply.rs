@@ -86,7 +86,7 @@ impl ModelReply<'_> {
         frame.extend(self.ack.to_be_bytes());
         frame.extend([words << 4, self.flags]);
         frame.extend(self.window.to_be_bytes());
-        // Checksum and urgent pointer.
+        // The next four bytes are checksum and urgent pointer.
         frame.extend([0; 4]);
         frame.extend(self.options);
         frame.extend(self.payload);

@@ -106,9 +106,9 @@ fn requests_of_file(instructions_per_request: f64) -> u64 {
 /// The duration of a run in seconds of the guest's time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RunSeconds {
-    /// Before counting.
+    /// Seconds before counting.
     pub before_s: f64,
-    /// Of counting.
+    /// Seconds of counting.
     pub counted_s: f64,
 }
 

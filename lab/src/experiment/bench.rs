@@ -120,7 +120,7 @@ pub trait PeerServer {
     /// The server's version.
     fn version(&self) -> &str;
 
-    /// Its configuration.
+    /// The server's configuration.
     fn configuration(&self) -> &str;
 
     /// Executes a job.

@@ -19,7 +19,7 @@ const DYNAMIC: &str = "dynamic";
 const ERRORS_BELOW: f64 = 0.01;
 /// Width of the range at which the search ends, as a share of the capacity.
 const RESOLUTION: f64 = 0.04;
-/// Slightly larger, so that rounding errors do not continue the search.
+/// Slightly more than `RESOLUTION`, so that rounding errors do not continue the search.
 const GAP: f64 = RESOLUTION * 1.001;
 /// Factor of the rate while only one end of the range is known.
 const COARSE_FACTOR: f64 = 2.0;
@@ -31,6 +31,7 @@ const COARSE_FACTOR: f64 = 2.0;
 pub fn sustained(latency_max_ms: u64, measured: &MeasurementResult) -> bool {
     let outcome = &measured.outcome;
     let answered = |requests: u64, errors, unfinished: u64| {
+        // A few requests are outstanding at the end of any run, and are no sign of overload.
         let offered = requests + errors + unfinished.saturating_sub(OUTSTANDING_MAX);
         requests as f64 >= ANSWERED_MIN * offered as f64
     };
@@ -61,7 +62,7 @@ pub fn search<E>(
     let rate_min = start / 64.0;
     let mut sustained_at: Option<(f64, MeasurementResult)> = None;
     let mut overloaded_at = None;
-    // Ignores an earlier result outside of the limits.
+    // An earlier result outside of the limits is ignored.
     let hint = hint.filter(|rate| (rate_min..=max).contains(rate));
     let mut rate = hint.unwrap_or(start);
     // If the capacity is unchanged, a second probe just above the earlier result ends the search.

@@ -107,7 +107,7 @@ pub fn run(args: &ExperimentArgs) -> anyhow::Result<ExitCode> {
 
 fn measure(args: &ExperimentArgs, experiments: &[ExperimentConfig]) -> anyhow::Result<ExitCode> {
     let stop = Arc::new(AtomicBool::new(false));
-    // A flag instead of the default action, so that servers and guests are ended in order.
+    // A signal sets a flag instead of ending the process, so that servers and guests are ended in order.
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("signals")?;
     }
@@ -177,7 +177,7 @@ fn split(
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ExperimentEnd {
     Whole,
-    /// It failed; the other experiments can still be measured.
+    /// The experiment failed; the other experiments can still be measured.
     Failed,
     Stopped,
 }
@@ -228,7 +228,7 @@ fn jobs() -> u32 {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().min(MOST) as u32)
 }
 
-/// An absolute path, because servers run in other folders.
+/// The folder of file sets as an absolute path, because servers run in other folders.
 fn data(args: &ExperimentArgs) -> PathBuf {
     std::path::absolute(&args.data).unwrap_or_else(|_| args.data.clone())
 }

@@ -38,6 +38,7 @@ impl<'j> LoadClients<'j> {
         let address = ready.address;
         let in_order = match job.memory_mib {
             None => ORDERED_COUNT,
+            // With limited memory each run continues after the one before, so more connections need an order.
             Some(_) => ORDERED_COUNT_ONWARD,
         };
         let host = address.to_string();
@@ -69,6 +70,8 @@ impl<'j> LoadClients<'j> {
         };
         let (traffic, first) = match self.job.memory_mib {
             None => (self.traffic.from_start(), 0),
+            // If this run began with the first connection again, it would find the previous run's files in the page
+            // cache.
             Some(_) => (self.traffic.onward(), self.traffic.next()),
         };
         let connections_min = AmountInput::for_job(self.job).connections(requests);

@@ -167,6 +167,7 @@ impl CountedPeer {
     ) -> Result<(), String> {
         /// Enough requests to hit most symbols.
         const REQUESTS: u64 = 600;
+        // A bare image has no copied programs from which symbols could be read.
         let Some(folder) = self.profiles.as_ref().filter(|_| !ready.copied.is_empty()) else {
             return Ok(());
         };
@@ -189,7 +190,8 @@ impl CountedPeer {
             threads: 1,
             ..job.load(address)?
         };
-        // Warmed up in a closed loop and without stepping the guest, since the times of the warm-up are not measured.
+        // The server is warmed up in a closed loop and without stepping the guest, since the times of the warm-up are
+        // not measured.
         let warming = MeasurementJob {
             connections: WARMING_CONNECTIONS,
             ..job.clone()
@@ -230,11 +232,13 @@ fn measure_in_steps(
     clients: &LoadClients<'_>,
 ) -> Result<MeasurementResult, String> {
     let ReadyGuest { guest, warmed, .. } = ready;
+    // The guest is stopped only when idle, so that no earlier work falls into the count.
     guest.instructions_when_idle();
     let time = Arc::new(guest.step_by(STEP_NS)?);
     time.run_until_idle()?;
     let mut run = |requests| {
         let result = clients.run_requests(requests, Some(time.clone()))?;
+        // Work after the last response, such as the log and closed connections, belongs to this run.
         time.run_until_idle()?;
         Ok(completed_run(guest.instructions(), result))
     };
@@ -266,6 +270,7 @@ fn measured(slopes: &RunSlopes<LoadResult>) -> Result<MeasurementResult, String>
         |counter: fn(&LoadResult) -> u64| (counter(long) - counter(short)) as f64 / requests;
     let rate = PER_SECOND / instructions;
     let mut outcome = long.clone();
+    // The time that the counted requests would take at 10⁹ instructions a second.
     outcome.duration_s = long.requests as f64 / rate;
     outcome.requests_per_s = rate;
     outcome.connections_per_s = rate * per_request(|outcome| outcome.connections);

@@ -80,8 +80,8 @@ impl<'a> ResultStore<'a> {
         }
         comparable(experiment, setting.selection, is_simulated, &stored)
             .map_err(|problem| format!("{}: {problem}", path.display()))?;
-        // Opened only after the comparison: opening truncates an incomplete line, and results of other conditions must
-        // stay unchanged.
+        // The file is opened only after the comparison: opening truncates an incomplete line, and results of other
+        // conditions must stay unchanged.
         let writer = ResultWriter::open(&path, stored.complete_len)?;
         Ok(ResultStore {
             experiment,
@@ -170,6 +170,7 @@ impl<'a> ResultStore<'a> {
         attempt: PointAttempt,
     ) -> Result<(), String> {
         let server = &self.experiment.servers[server_index];
+        // A broken server may work at another point; one that is missing never does.
         let is_unavailable = matches!(&attempt.result, PointResult::Failed { why, .. } if *why != MissingReason::Broken);
         let record = ResultRecord {
             experiment: self.experiment.name.clone(),
@@ -189,7 +190,7 @@ impl<'a> ResultStore<'a> {
         if is_unavailable {
             inner.unavailable.push(server_index);
         }
-        // The file first: a record that could not be written must not count as done.
+        // The file is written first: a record that could not be written must not count as done.
         inner.writer.append(&record)?;
         inner.stored.records.insert(record.key(), record);
         Ok(())

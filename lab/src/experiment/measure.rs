@@ -76,13 +76,13 @@ impl OutcomeMeasure {
         &self.name
     }
 
-    /// Whether it is the result of a search.
+    /// Whether the measure is the result of a search.
     #[must_use]
     pub fn is_capacity(&self) -> bool {
         self.name == "capacity"
     }
 
-    /// Its unit.
+    /// The measure's unit.
     #[must_use]
     pub fn unit(&self) -> FigureUnit {
         match self.name.as_str() {
@@ -101,6 +101,7 @@ impl OutcomeMeasure {
     pub fn lower_is_better(&self) -> bool {
         match self.unit() {
             FigureUnit::Microseconds | FigureUnit::Instructions => true,
+            // All other shares are of errors or of processor time.
             FigureUnit::Share => self.name != "conforming_share",
             _ => false,
         }
@@ -123,7 +124,7 @@ impl OutcomeMeasure {
         plain.into()
     }
 
-    /// Its value; `None` if it was not measured.
+    /// The measure's value in a result; `None` if it was not measured.
     #[must_use]
     pub fn value(&self, measured: &MeasurementResult) -> Option<f64> {
         let outcome = &measured.outcome;
@@ -183,6 +184,7 @@ fn plain_value(name: &str, measured: &MeasurementResult) -> Option<f64> {
         "connections_per_s" => Some(outcome.connections_per_s),
         "bytes_per_s" => Some(outcome.bytes_per_s),
         "bits_per_s" => Some(outcome.bytes_per_s * 8.0),
+        // A run shorter than a sample has no rate; its 0 would look like a measurement.
         "reply_rate" => (outcome.reply_rate.samples > 0).then_some(outcome.reply_rate.mean),
         "capacity" => measured.capacity_per_s,
         "instructions" => measured.instructions,

@@ -75,7 +75,7 @@ impl ProbeSchedule {
             ProbeSchedule::ByTime(time) => time,
         };
         let now_ns = || time.upgrade().map(|time| time.now_ns());
-        // A weak reference: the stepped clock must end with the run, so that the guest then runs freely.
+        // The clock is referenced weakly: it must end with the run, so that the guest then runs freely.
         let Some(since_ns) = now_ns() else {
             return false;
         };

@@ -191,7 +191,7 @@ pub fn job(
         requests: experiment.instructions.requests,
         warmup_requests: experiment.instructions.warmup,
         memory_mib: experiment.instructions.memory_mib,
-        // Equal for all servers of a repeat, so that they get the same traffic.
+        // The seed is equal for all servers of a repeat, so that they get the same traffic.
         seed: 1 + u64::from(step.repeat),
     };
     let mut load = load.clone();
@@ -199,7 +199,7 @@ pub fn job(
     let start = experiment.search.as_ref().map(|search| search.start);
     load.rate = load.rate.or(start);
     set_parameter(&mut job, &mut load, &experiment.sweep.parameter, &step.x);
-    // Copied before the dynamic share is set: a server is warm for all rates of the same mix.
+    // The settings are copied before the dynamic share is set: a server is warm for all rates of the same mix.
     job.warm_settings.clone_from(&job.settings);
     set_pace(experiment, &mut job, &load);
     job

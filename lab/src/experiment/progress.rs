@@ -34,6 +34,7 @@ impl Default for StderrProgress {
 
 impl ProgressSink for StderrProgress {
     fn line(&mut self, text: &str) {
+        // A passing line has no line break, so this text must replace it.
         let clear = if self.passing { "\r\x1b[K" } else { "" };
         self.passing = false;
         // A closed standard error is no reason to stop measuring.
@@ -118,6 +119,7 @@ impl ProgressCounter {
         let measurement_s = match self.measured.load(Relaxed) {
             // Until the first measurement is complete, only the estimate is available.
             0 => self.expected_s,
+            // By elapsed time, which is shorter for each measurement if several threads measure.
             measured => self.start.elapsed().as_secs_f64() / measured as f64,
         };
         RunPosition {

@@ -17,7 +17,7 @@ use crate::workload::named;
 pub struct ClockBench {
     sites: LabSites,
     place: PeerPlace,
-    /// Started on first use; runs until the bench is dropped.
+    /// The database: started on first use, it runs until the bench is dropped.
     database: Option<RunningPeer>,
 }
 
@@ -52,7 +52,8 @@ impl ClockBench {
             self.database = Some(peers::start("mariadb", &options)?);
         }
         let running = self.database.as_ref().expect("just started");
-        // TCP, as in the paper, except that a peer in its own network namespace reaches only the Unix socket.
+        // The connection uses TCP, as in the paper, except that a peer in its own network namespace reaches only the
+        // Unix socket.
         Ok(match (self.place, &running.socket) {
             (PeerPlace::Namespace, Some(socket)) => socket.display().to_string(),
             _ => running.address.to_string(),
@@ -67,7 +68,7 @@ impl ClockBench {
             let text = |path: PathBuf| path.display().to_string();
             settings.insert("php_root".into(), text(self.sites.programs()));
             match job.workload.as_str() {
-                // Only this workload has pages from a database, so it is started on demand.
+                // Only this workload has pages from a database, which is started on demand.
                 "bare" => settings.insert("db".into(), self.database()?),
                 _ => settings.insert("specweb99_data".into(), text(folder.join("specweb99-data"))),
             };
@@ -142,7 +143,7 @@ impl PeerServer for ClockPeer {
         if forms::has_forms(job) {
             forms::begin(address, job)?;
         }
-        // Read after the log of forms was reset, since that work does not belong to the run.
+        // The CPU time is read after the log of forms was reset, since the reset does not belong to the run.
         let (cpu_before_s, began) = (self.running.cpu_s(), Instant::now());
         let outcome = load::run(&load, progress, stop);
         let (cpu_after_s, took) = (self.running.cpu_s(), began.elapsed());

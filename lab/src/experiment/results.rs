@@ -66,7 +66,7 @@ pub struct ResultRecord {
     pub server: String,
     /// The point.
     pub x: AxisValue,
-    /// Counted from 0.
+    /// The number of the repeat, from 0.
     pub repeat: u32,
     /// The result.
     pub found: PointResult,
@@ -89,7 +89,7 @@ pub struct ResultRecord {
 pub type ResultKey = (MeasurementRole, String, String, u32);
 
 impl ResultRecord {
-    /// Its key.
+    /// The record's key.
     #[must_use]
     pub fn key(&self) -> ResultKey {
         key(self.role, &self.server, &self.x, self.repeat)

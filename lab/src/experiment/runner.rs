@@ -127,6 +127,7 @@ impl ExperimentRun<'_> {
         if self.setting.stop.load(Ordering::Relaxed) {
             return Ok(false);
         }
+        // A run continues the stored results of an interrupted one.
         if self.store.is_done(step) {
             self.counter.skip();
             return Ok(true);
@@ -142,6 +143,7 @@ impl ExperimentRun<'_> {
                 .line("  other programs used the processors: measuring again");
             attempt = self.attempt(&job, Some(step), position);
         }
+        // An interrupted measurement is not stored, so the next run repeats it.
         if is_cut(&attempt.result) {
             return Ok(false);
         }
@@ -157,8 +159,8 @@ impl ExperimentRun<'_> {
         Ok(true)
     }
 
-    /// One more repeat after the planned ones, if the repeats of a point disagree. Not for capacity searches, whose
-    /// results are accurate only to a few per cent.
+    /// One more repeat after the planned ones, if the repeats of a point disagree. Capacity searches get none, because
+    /// their results are accurate only to a few per cent.
     fn another(&self, step: &MeasurementStep) -> Option<MeasurementStep> {
         let experiment = self.experiment;
         let is_last = step.repeat + 1 >= self.setting.selection.repeats(experiment);
@@ -183,6 +185,7 @@ impl ExperimentRun<'_> {
         let index = index.expect("the reference is a server");
         let x = AxisValue::Text("capacity".into());
         let key = results::key(MeasurementRole::Reference, &job.server.name, &x, 0);
+        // The stored capacity is used again: with another one the points would have other rates than those measured.
         if let Some(measured) = self.store.figures(&key) {
             return Ok(ReferencePoint::Found(measured.outcome.requests_per_s));
         }

@@ -29,7 +29,7 @@ pub enum PaceKind {
 pub struct TrafficConfig {
     /// The workload's name.
     pub name: String,
-    /// Its settings, as text.
+    /// The workload's settings, as text.
     #[serde(default)]
     pub settings: BTreeMap<String, String>,
 }
@@ -42,7 +42,7 @@ pub struct SweepConfig {
     pub parameter: AxisParameter,
     /// The x axis's label.
     pub label: String,
-    /// Its values, in order.
+    /// The parameter's values, in order.
     #[serde(default)]
     pub values: Vec<AxisValue>,
     /// Instead of `values`: rates as shares of the capacity of `reference`.

@@ -69,6 +69,7 @@ pub fn run(
         units.iter().map(missing).sum(),
     );
     let counter = ProgressCounter::new(total, missing, EXPECTED_S);
+    // Units with the same guest form a group, since booting takes longer than many measurements.
     let groups = grouped(&units, &|unit| unit.guest_key(&*first));
     let queue = Mutex::new(groups.iter());
     let next = || {
@@ -85,7 +86,7 @@ pub fn run(
                 pin_thread(number);
                 let mut bench = bench();
                 while let Some(group) = next() {
-                    // One thread for the whole group, so that its bench reuses the guest.
+                    // One thread measures the whole group, so that its bench reuses the guest.
                     for unit in group {
                         if setting.stop.load(Ordering::Relaxed) {
                             return;

@@ -33,7 +33,7 @@ const PROGRAMS: &[(&str, &str)] = &[
 #[derive(Clone, Debug)]
 pub struct LabSites {
     data: PathBuf,
-    /// Held while files are created: concurrent experiments may need the same ones.
+    /// Held while files are created: concurrent experiments may need the same files.
     build_lock: Arc<Mutex<()>>,
 }
 

@@ -44,7 +44,8 @@ enum ConnectionStep {
 
 /// Accepts and serves connections without end.
 pub fn serve(listener: &OwnedFd, site: &HowlSite) -> io::Result<()> {
-    // Non-blocking, since another worker may already have accepted the connection that an event announced.
+    // The listener is non-blocking, since another worker may already have accepted the connection that an event
+    // announced.
     rustix::io::ioctl_fionbio(listener, true)?;
     let poll = epoll::create(CreateFlags::CLOEXEC)?;
     epoll::add(

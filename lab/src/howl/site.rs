@@ -129,6 +129,7 @@ impl HowlSite {
             b"HEAD" => true,
             _ => return refuse(&self.not_implemented),
         };
+        // A query does not select another file.
         let path = target.split(|&byte| byte == b'?').next().unwrap_or(target);
         HowlAction {
             reply: self.files.get(path).unwrap_or(&self.not_found),

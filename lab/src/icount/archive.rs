@@ -138,6 +138,7 @@ fn stripped(program: &Path) -> Option<Vec<u8>> {
     let mut file = &file;
     file.seek(SeekFrom::Start(0)).ok()?;
     file.read_to_end(&mut content).ok()?;
+    // strip may fail on files that it does not know; the caller then copies the original.
     (done.status.success() && content.starts_with(b"\x7fELF")).then_some(content)
 }
 

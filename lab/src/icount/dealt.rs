@@ -17,7 +17,8 @@ use crate::workload::{
 /// Number of connections in a balanced order, if each figure starts with the first connection. Later connections are in
 /// the order in which they are drawn.
 pub const ORDERED_COUNT: usize = 1000;
-/// The same number, if each run of a measurement continues after the connections of the previous run.
+/// Number of connections in a balanced order, if each run of a measurement continues after the connections of the
+/// previous run.
 pub const ORDERED_COUNT_ONWARD: usize = 6000;
 
 /// Cache of orders: computing an order of 1,000 connections takes a quarter of a second, and most measurements reuse
@@ -111,6 +112,7 @@ impl WorkloadConnections {
         }
         let (mut count, mut total_requests) = (0, 0);
         while count < connections || total_requests < requests {
+            // A session is drawn from its number, so the clients' sessions will open with the same number of requests.
             let opening = self.order.session(first + count).open();
             (count, total_requests) = (count + 1, total_requests + opening.requests);
         }

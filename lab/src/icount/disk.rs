@@ -17,7 +17,7 @@ const ID: &str = "5f1c1f0a-0c7d-4d5e-9f57-6c6f77726f61";
 struct FolderSize {
     /// Number of files and folders.
     files: u64,
-    /// Their total size, rounded up to whole blocks.
+    /// Total size of the files and folders, each rounded up to whole blocks.
     bytes: u64,
 }
 

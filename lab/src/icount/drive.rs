@@ -206,7 +206,7 @@ pub fn drive(
         tls,
         time: None,
     };
-    // Never set: the run ends by its quota or by timeouts.
+    // `stop` is never set: the run ends by its quota or by timeouts.
     let stop = AtomicBool::new(false);
     let (label, quota) = (request.label(), DriveQuota::Requests(requests));
     drive_with_load(target, &label, workload, quota, connections, &stop).map(drop)
@@ -218,6 +218,7 @@ fn urls(
     mode: ConnectionMode,
 ) -> Result<UrlWorkload, String> {
     let (version, per_connection) = mode.connections();
+    // An error page costs fewer instructions than the page, and must not count as one.
     spec.expected_status = Some(200);
     let host = match mode.is_tls() {
         true => NAME.to_owned(),

@@ -65,6 +65,7 @@ impl GuestNetwork {
             name: format!("ic{process}-{number}"),
             host: Ipv4Addr::from(first + 1),
             guest: Ipv4Addr::from(first + 2),
+            // A /30 has four addresses, of which hosts can use two.
             prefix: 30,
             mtu: None,
         }
@@ -272,8 +273,8 @@ impl QemuGuest {
             BOOT_TIMEOUT
         };
         self.wait_until(timeout, &format!("no answer at port {port}"), |_| {
-            // Shorter than the first retransmission timeout of a SYN, 1 s (RFC 6298), so that a new attempt is made
-            // first.
+            // The timeout is shorter than the first retransmission timeout of a SYN, 1 s (RFC 6298), so that a new
+            // attempt is made first.
             TcpStream::connect_timeout(&address, Duration::from_millis(500)).is_ok()
         })?;
         Ok(address)

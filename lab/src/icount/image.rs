@@ -51,6 +51,8 @@ impl ImageFolder {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let (process, number) = (std::process::id(), NEXT.fetch_add(1, Relaxed));
         let folder = std::env::temp_dir().join(format!("lowroad-image-{process}-{number}"));
+        // The call fails if the folder exists: that folder would belong to another process, and be deleted with this
+        // image.
         fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         Ok(ImageFolder(folder))
     }

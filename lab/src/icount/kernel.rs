@@ -58,7 +58,7 @@ pub struct CopiedPath {
 /// The part of a Linux guest in which guests differ.
 #[derive(Clone, Debug, Default)]
 pub struct GuestContent {
-    /// Files that are copied into it.
+    /// Files that are copied into the guest.
     pub copied: Vec<CopiedPath>,
     /// Generated files: path and content.
     pub generated: Vec<(String, Vec<u8>)>,
@@ -345,7 +345,7 @@ fn fetch(folder: &Path) -> Result<(), String> {
     let unpacked = folder.join("unpacked");
     for package_name in [package, "busybox-static"] {
         create(&unpacked)?;
-        // Without apt's sandbox, whose user may not write to this folder.
+        // apt-get runs without its sandbox, whose user may not write to this folder.
         let download = [
             "download",
             "-qq",
@@ -381,7 +381,7 @@ fn store_modules(folder: &Path, unpacked: &Path, release: &str) -> Result<(), St
     )?;
     create(&folder.join("modules"))?;
     for module in modules() {
-        // Decompressed here once, not at each boot.
+        // The module is decompressed here once, not at each boot.
         let name = module_name(module);
         let packed = format!("lib/modules/{release}/kernel/{module}.ko.xz");
         let output = Command::new(&busybox)

@@ -65,7 +65,7 @@ impl GuestLifeline {
             // An error such as EINTR leaves all results empty, like a timeout.
             let _ = poll(&mut fds, Some(&STOP_SEEN));
             let [is_done, has_ended] = fds.map(|fd| !fd.revents().is_empty());
-            // Checked first, since a run that is complete need not be halted.
+            // `is_done` is checked first, since a run that is complete need not be halted.
             if is_done {
                 return;
             }

@@ -28,7 +28,7 @@ impl WorkloadMix {
         Ok(WorkloadMix { name, settings })
     }
 
-    /// Its traffic; `host` is the value of the `Host` field.
+    /// The workload's traffic; `host` is the value of the `Host` field.
     ///
     /// # Errors
     /// As for [`WorkloadMix::new`].
@@ -37,7 +37,7 @@ impl WorkloadMix {
         Ok(DriveRequest::Workload(self.name, traffic))
     }
 
-    /// Its files, created once and cached: the content of the guest's /srv.
+    /// The workload's files, created once and cached: the content of the guest's /srv.
     ///
     /// # Errors
     /// The files can't be written; the text gives the reason.

@@ -56,7 +56,7 @@ impl QemuMonitor {
             "{{\"execute\":\"migrate-set-parameters\",\"arguments\":{{\"max-bandwidth\":{BYTES_PER_S}}}}}"
         );
         self.send_command(&parameters)?;
-        // Quoted twice: for the shell that `exec:` starts, and for the JSON string.
+        // The path is quoted twice: for the shell that `exec:` starts, and for the JSON string.
         let destination = shell_quoted(file)
             .replace('\\', "\\\\")
             .replace('"', "\\\"");

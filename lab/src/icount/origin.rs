@@ -69,8 +69,8 @@ impl Drop for GuestOrigin {
 
 fn accept(listener: &TcpListener, shared: &Arc<OriginState>) {
     for connection in listener.incoming() {
-        // Locked before the flag is read. Dropping the server sets the flag first, so it closes every connection that
-        // is added here.
+        // The list is locked before the flag is read. Dropping the server sets the flag first, so it closes every
+        // connection that is added here.
         let mut connections = shared.connections();
         if shared.ended.load(SeqCst) {
             return;

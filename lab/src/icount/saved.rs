@@ -38,7 +38,8 @@ pub fn state(
     build_once(&path, |file| save(&empty, mtu, plugin, file)).map(Some)
 }
 
-/// Adds to the message of a guest that does not resume, and removes the state: it may be truncated, as by a full disk.
+/// Extends the error message of a guest that does not resume. Removes the saved state, which may be truncated, as by a
+/// full disk.
 pub fn failure(error: String, state: Option<&Path>) -> String {
     let Some(file) = state else {
         return error;

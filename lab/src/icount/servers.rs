@@ -139,8 +139,8 @@ const APACHE_PREFORK: CountedServer = CountedServer {
     ..USUAL
 };
 
-/// Attaches the fast path to the port of the running server. It gets a fixed freshness lifetime: the files are so new
-/// that their dates give no heuristic freshness.
+/// Attaches the fast path to the port of the running server. The fast path gets a fixed freshness lifetime: the files
+/// are so new that their dates give no heuristic freshness.
 const ATTACH: &str = "lowroad attach 80 --interface eth0 --ttl 600 &";
 /// Output of `lowroad attach` when the fast path answers requests.
 pub const ATTACHED: &str = "attached to port";
@@ -484,7 +484,8 @@ pub fn compiled_vcl(varnishd: &Path, text: &str) -> Result<PathBuf, String> {
     let sum = crc32fast::hash(format!("{text}{program:?}").as_bytes());
     build_once(&cache()?.join(format!("vcl-{sum:08x}.so")), |file| {
         let source = file.with_extension("c");
-        // By standard input, because Varnish reads files as another user, who has no access to the cache folder.
+        // The text is passed by standard input, because Varnish reads files as another user, who has no access to the
+        // cache folder.
         let mut command = Command::new(varnishd);
         command.args(["-C", "-f", "/dev/stdin"]);
         let result = command.stdin(memory_file(text.as_bytes())?).output();

@@ -96,7 +96,7 @@ pub fn run(
         for _ in 0..plan.jobs {
             let (sender, queue, kernel, plugin) = (sender.clone(), &queue, &kernel, &plugin);
             scope.spawn(move || {
-                // In a closure, so that the lock is released before the server is measured.
+                // A closure reads the queue, so that the lock is released before the server is measured.
                 let next = || {
                     queue
                         .lock()
@@ -154,7 +154,7 @@ pub(super) fn progress(text: &str) {
 /// A guest, and the programs outside of it that it needs.
 pub(super) struct BootedGuest {
     pub guest: QemuGuest,
-    /// Declared after the guest, so that it is dropped after it.
+    /// The origin server. Declared after the guest, so that it is dropped later.
     _origin: Option<GuestOrigin>,
 }
 

@@ -111,7 +111,7 @@ fn run_server(turn: &StandardTurn<'_>, rates: &[f64]) -> Result<(), String> {
         let guest = &mut booted.guest;
         let address = guest.wait_for(server.port(column))?;
         let request = DriveRequest::Page(super::standard::path(size), mode);
-        // Without stepping the guest, since the times of the warm-up are not measured.
+        // The warm-up does not step the guest, since the times of the warm-up are not measured.
         let (warmup, connections) = (plan.traffic.warmup, plan.traffic.connections);
         drive(&guest.life(), address, &request, warmup, connections)
             .map_err(|error| guest.failure(&error))?;
@@ -122,9 +122,9 @@ fn run_server(turn: &StandardTurn<'_>, rates: &[f64]) -> Result<(), String> {
             load.target.tls = tls;
             let load = LoadRun {
                 pace: match mode {
+                    ConnectionMode::KeepAlive | ConnectionMode::Tls => RequestPace::Requests(rate),
                     // Without persistent connections, each request needs a connection, so connections are due instead
                     // of requests.
-                    ConnectionMode::KeepAlive | ConnectionMode::Tls => RequestPace::Requests(rate),
                     ConnectionMode::Close
                     | ConnectionMode::TlsFull
                     | ConnectionMode::TlsResumed => RequestPace::Connections(rate),

@@ -178,7 +178,7 @@ impl LoadWorker<'_> {
         });
         client.thinks_until_ns = self.now_ns + client.session.pause_ns();
         let is_incomplete = client.session.is_incomplete();
-        // Checked before the store, so that the cache line normally stays shared between the threads.
+        // The flag is read before it is written, so that its cache line normally stays shared between the threads.
         if !self.shared.reached.load(Relaxed) {
             self.shared.reached.store(true, Relaxed);
         }
@@ -212,7 +212,8 @@ impl LoadWorker<'_> {
         }
         class.requests += 1;
         class.body_bytes += response.body_len;
-        // From the due time, so that the figures include requests that a stalled server delayed (coordinated omission).
+        // The latency counts from the due time, so that the figures include requests that a stalled server delayed
+        // (coordinated omission).
         let latency_ns = now_ns - pending.due_ns.min(now_ns);
         // A single class has the same times as the total, so it needs no histogram.
         if several {

@@ -83,7 +83,7 @@ impl LoadClient {
 
     /// Advances the line's time by received bytes, and pauses reading if the client is too far ahead of the line.
     pub(crate) fn on_line(&mut self, len: u64, now_ns: u64, bits_per_s: u64) {
-        // Starts no earlier than now: an idle line does not accumulate capacity.
+        // The transfer starts no earlier than now: an idle line does not accumulate capacity.
         self.line_ns = self.line_ns.max(now_ns) + line_time_ns(len, bits_per_s);
         self.line_paused = self.line_resume_ns(bits_per_s) > now_ns;
     }
@@ -190,6 +190,7 @@ impl ClientConnection {
 pub(crate) fn check(expected: &ExpectedResponse, response: &CompleteResponse) -> Option<ErrorKind> {
     let right_status = match expected.status {
         Some(status) => response.status == status,
+        // Without an expectation redirects and 304 count as correct, too.
         None => (200..400).contains(&response.status),
     };
     if !right_status {
@@ -200,6 +201,8 @@ pub(crate) fn check(expected: &ExpectedResponse, response: &CompleteResponse) ->
     if is_part || expected.head_only {
         return None;
     }
+    // The length is compared first: a truncated body has another checksum as well, and the wrong length is the more
+    // precise error.
     if expected.len.is_some_and(|len| len != response.body_len) {
         return Some(ErrorKind::WrongLength);
     }

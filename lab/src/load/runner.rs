@@ -43,7 +43,7 @@ pub fn run(
     // A thread without a client would be useless.
     let threads = load.threads.min(load.connections);
     let lives: Vec<Arc<Mutex<LiveFigures>>> = (0..threads).map(|_| Arc::default()).collect();
-    // Before the threads start, since the process's CPU time includes them.
+    // The CPU time is read before the threads start, since the process's CPU time includes them.
     let cpu_before_ns = cpu_ns();
     let thread_results = thread::scope(|scope| {
         let mut handles = Vec::new();

@@ -82,6 +82,7 @@ pub(super) fn json(outcome: &impl Serialize) -> serde_json::Result<String> {
         command: hide_secrets(std::env::args().skip(1)),
     };
     let mut document = serde_json::to_value(outcome)?;
+    // An array has no place for the settings that follow.
     if document.is_array() {
         document = serde_json::json!({ "runs": document });
     }

@@ -33,6 +33,8 @@ impl RampSchedule {
     /// Advances to the next due time.
     pub(crate) fn advance(&mut self) {
         self.next += self.step;
+        // The time is computed from the number, not added to the time before, so that rounding errors do not
+        // accumulate.
         self.next_ns = self.due_ns(self.next);
     }
 

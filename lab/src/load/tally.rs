@@ -201,7 +201,7 @@ impl LoadTally {
             classes: vec![ClassTally::default(); classes],
             errors: [0; ErrorKind::ALL.len()],
             early_errors: [0; ErrorKind::ALL.len()],
-            // Indexed by status, which is cheaper for each response than a map.
+            // The counts are indexed by status, which is cheaper for each response than a map.
             statuses: vec![0; 1000],
             replies: Vec::new(),
         }
@@ -334,7 +334,7 @@ impl LoadTally {
 
     fn reply_rate(&self, duration_s: f64) -> ReplyRate {
         let sample_s = REPLY_SAMPLE_NS as f64 / 1e9;
-        // Only complete samples: the last, incomplete one would look like a low rate.
+        // Only complete samples count: the last, incomplete one would look like a low rate.
         let sample_count = (duration_s / sample_s) as usize;
         let rates: Vec<f64> = (0..sample_count)
             .map(|index| self.replies.get(index).copied().unwrap_or(0) as f64 / sample_s)

@@ -15,7 +15,7 @@ use super::{LoadError, OfferedTls, TlsSettings};
 /// Reads the trusted certificates and checks the server's name.
 ///
 /// # Errors
-/// Either is unusable; the text names which.
+/// The certificates or the name are unusable; the text names which.
 pub(crate) fn start(tls: &TlsSettings) -> Result<TlsStart, LoadError> {
     let name = ServerName::try_from(tls.name.clone()).map_err(|_| {
         LoadError::Settings(format!("{:?} is not a name for a certificate", tls.name))
@@ -38,6 +38,7 @@ pub(crate) fn start(tls: &TlsSettings) -> Result<TlsStart, LoadError> {
     if tls.offered == (OfferedTls::One { is_resuming: false }) {
         config.resumption = Resumption::disabled();
     }
+    // Only one protocol is offered, so that the workload chooses the version, not the server.
     let speaking = |protocol: &[u8]| {
         let mut config = config.clone();
         config.alpn_protocols = vec![protocol.to_vec()];

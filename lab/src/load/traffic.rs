@@ -48,11 +48,13 @@ impl LoadWorker<'_> {
     }
 
     pub(crate) fn connect(&mut self, client_index: u32, due_ns: Option<u64>) {
+        // The quota comes first: an opening that was taken is never returned.
         if self.check_quota() || !self.take_opening() {
             return;
         }
         let addresses = &self.load.target.addresses;
         let address = addresses[self.address % addresses.len()];
+        // The addresses are used in turn, so that all of them get equally many connections.
         self.address += 1;
         // The receive buffer must be set before connecting: its size determines the window scale in the handshake.
         let slow = self.load.line_bits_per_s.map(|_| SLOW_BUFFER_LEN);
@@ -176,7 +178,7 @@ impl LoadWorker<'_> {
         if link.is_done() && (!link.closing || link.h2.is_some()) {
             return self.close(client_index);
         }
-        // Neither while the user thinks, nor while the line still carries the response.
+        // No request is sent while the user thinks, or while the line still carries the response.
         let until_ns = client.line_ns.max(client.thinks_until_ns);
         if until_ns > self.now_ns {
             return self.set_timer(client_index, until_ns);
@@ -209,6 +211,7 @@ impl LoadWorker<'_> {
             self.send_request(client_index, due_ns.unwrap_or(self.now_ns));
             has_sent = true;
         }
+        // The whole pipeline is sent by one write, so that its requests share segments.
         if has_sent {
             self.flush(client_index);
         }
@@ -378,7 +381,8 @@ impl LoadWorker<'_> {
         let pending = link.pending.split_off(first.min(link.pending.len()));
         self.return_quota(pending.len() as u64);
         if matches!(self.load.pace, RequestPace::Requests(_)) {
-            // In reverse order, so that the request that is longest overdue ends up at the front.
+            // The requests are returned in reverse order, so that the request that is longest overdue ends up at the
+            // front.
             for request in pending.into_iter().rev() {
                 self.overdue.push_front(request.due_ns);
             }
@@ -421,6 +425,7 @@ impl LoadWorker<'_> {
             }
         }
         self.failed += u64::from(!was_open);
+        // Without a pause after a failed handshake, a server that refuses connections would get them in a busy loop.
         self.drop_connection(client_index, if was_open { 0 } else { BACKOFF_NS });
     }
 
@@ -463,8 +468,8 @@ impl LoadWorker<'_> {
         drop(link);
         let client = &mut self.clients[client_index as usize];
         client.line_paused = false;
-        // Reconnects by a timer, since connections that fail immediately would recurse. A slow line first delivers the
-        // bytes that it still carries.
+        // The client reconnects by a timer, since connections that fail immediately would recurse. A slow line first
+        // delivers the bytes that it still carries.
         let retry_ns = client.line_ns.max(self.now_ns + retry_ns);
         self.set_timer(client_index, retry_ns);
     }

@@ -186,8 +186,8 @@ fn received(result: io::Result<usize>) -> ReceiveResult {
 }
 
 fn send_tls(tls: &mut ClientConnection, stream: &mut TcpStream, bytes: &[u8]) -> io::Result<usize> {
-    // Buffered records first. rustls accepts nothing while its buffer is full, so a return value of 0 always means that
-    // the socket is full.
+    // Buffered records are sent first. rustls accepts nothing while its buffer is full, so a return value of 0 always
+    // means that the socket is full.
     flush_tls(tls, stream)?;
     if tls.wants_write() {
         return Ok(0);

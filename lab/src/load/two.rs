@@ -226,8 +226,8 @@ impl H2LoadClient {
                         append_text(text, data);
                     }
                 }
-                // Also for a stream that no longer exists: its bytes count against the connection's window (RFC 9113
-                // section 6.9).
+                // Capacity is released also for a stream that no longer exists: its bytes count against the
+                // connection's window (RFC 9113 section 6.9).
                 self.http.release_capacity(stream, data.len(), out);
                 H2InputOutcome::Nothing
             }

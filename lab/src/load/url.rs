@@ -6,7 +6,7 @@ use std::net::Ipv6Addr;
 /// A URL on the command line.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TargetUrl {
-    /// `https`.
+    /// Whether the scheme is `https`.
     pub tls: bool,
     /// Name or address, without the brackets of IPv6.
     pub name: String,

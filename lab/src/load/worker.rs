@@ -97,7 +97,7 @@ impl<'l> LoadWorker<'l> {
         live: Arc<Mutex<LiveFigures>>,
     ) -> rustix::io::Result<LoadWorker<'l>> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        // Every n-th client, so that all threads have about equally many.
+        // A thread gets every n-th client, so that all threads have about equally many.
         let numbers = (share.thread..load.connections).step_by(share.threads as usize);
         let clients = numbers
             .map(|number| LoadClient::new(load.workload.session(u64::from(number), load.seed)));
@@ -156,6 +156,7 @@ impl<'l> LoadWorker<'l> {
                 self.receive(client_index, true);
             }
             self.run_timers();
+            // Due requests are sent after events and timers, which may have freed clients for them.
             self.issue_due();
             if self.now_ns >= sweep_ns {
                 sweep_ns = self.now_ns + SWEEP_NS;
@@ -182,6 +183,7 @@ impl<'l> LoadWorker<'l> {
         };
         for client_index in 0..self.clients.len() as u32 {
             match self.load.pace {
+                // In an open loop of connections `issue_due` opens each one when it is due.
                 RequestPace::Connections(_) => self.set_free(client_index),
                 RequestPace::Closed | RequestPace::Requests(_) => {
                     let start_ns = self.shared.begin_ns + ramp_ns * u64::from(client_index) / count;
@@ -289,6 +291,7 @@ impl<'l> LoadWorker<'l> {
 
     /// The next due time that has passed, beginning with the longest overdue.
     fn next_due(&mut self) -> Option<u64> {
+        // The request keeps its original due time, so that the wait for a free client counts as latency.
         if let Some(due_ns) = self.overdue.pop_front() {
             return Some(due_ns);
         }
@@ -416,7 +419,8 @@ impl<'l> LoadWorker<'l> {
             return Ok(());
         };
         let data = epoll::EventData::new_u64(u64::from(client_index));
-        // Edge-triggered, with both directions from the start, so that no request needs an epoll_ctl.
+        // The socket is registered edge-triggered and for both directions from the start, so that no request needs an
+        // epoll_ctl.
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         epoll::add(&self.epoll, &link.transport, data, flags)
     }

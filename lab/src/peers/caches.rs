@@ -124,7 +124,7 @@ pub(super) fn traffic_server(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     plan.start(&[&program("traffic_server"), &folders]);
 }
 
-/// Maximum size of a cached object: half of the cache, which is HAProxy's limit.
+/// Maximum size of a cached object: half of the cache, which is HAProxy's limit, and at most 64 MiB.
 fn object_bytes(run: &PeerRun<'_>) -> String {
     let half = run.settings.number("memory_mb") * (1 << 19);
     half.min(64 << 20).to_string()

@@ -105,7 +105,7 @@ pub fn prepare(job: &GuestPeerJob<'_>) -> Result<GuestPeerFiles, PeerFailure> {
             words.extend(["-p".to_owned(), copies]);
         }
     }
-    // Only after the plan is complete, since its files and commands contain the paths.
+    // The paths are replaced only after the plan is complete, since its files and commands contain them.
     for (from, to) in job.moved_paths {
         rename(&mut plan, &from.display().to_string(), to);
     }

@@ -48,7 +48,7 @@ pub(crate) fn install_with_apt(packages: &BTreeSet<&str>) -> anyhow::Result<()> 
     println!(
         "(services that are not running now are not started: {POLICY} prevents that meanwhile)"
     );
-    // Dropping it removes the policy, also after a failure.
+    // Dropping `_policy` removes the policy, also after a failure.
     let _policy = ServicePolicy::set()?;
     apt(&["update", "-qq"])?;
     let mut words = vec!["install", "-y", "--no-install-recommends"];

@@ -41,6 +41,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Runs the keeper: reads jobs from standard input and writes results to standard output.
 pub fn run() -> ExitCode {
     let mut lines = std::io::stdin().lock().lines().map_while(Result::ok);
+    // Without a first line the lab has ended already, and nothing was started that needs cleaning up.
     let Some(paths) = lines
         .next()
         .and_then(|line| serde_json::from_str(&line).ok())
@@ -67,7 +68,7 @@ pub fn run() -> ExitCode {
             tail(&keeper.folder)
         )));
     }
-    // Also after a failure: no step may leave programs behind.
+    // The keeper cleans up also after a failure: no step may leave programs behind.
     keeper.clean_up();
     ExitCode::SUCCESS
 }
@@ -175,7 +176,7 @@ impl PeerKeeper {
         }
         send(&KeeperMessage::Ready);
         loop {
-            // Returns only with an error: the lab has ended, or a program has exited.
+            // `wait_for_step` returns only with an error: the lab has ended, or a program has exited.
             self.wait_for_step(None)?;
         }
     }
@@ -189,7 +190,8 @@ impl PeerKeeper {
         words.extend_from_slice(argv);
         let failed =
             |error: std::io::Error| JobEnd::Failed(format!("{} does not start: {error}", argv[0]));
-        // In append mode, so that several programs can write to the file without overwriting each other's lines.
+        // The file is opened in append mode, so that several programs can write to it without overwriting each other's
+        // lines.
         let output = File::options()
             .append(true)
             .create(true)
@@ -214,6 +216,8 @@ impl PeerKeeper {
             .spawn()
             .map_err(failed)?;
         let pid = Pid::from_child(&child);
+        // The program is recorded: if a recorded program ends, the job has failed; other children are orphans of
+        // servers.
         self.children.insert(pid, argv[0].clone());
         Ok(pid)
     }
@@ -305,6 +309,7 @@ impl PeerKeeper {
     /// Reaps children that have exited.
     fn reap(&self) -> Vec<(Pid, WaitStatus)> {
         let mut dead = Vec::new();
+        // Several children may have ended, but SIGCHLD is not queued (signal(7)).
         while let Ok(Some(child)) = rustix::process::wait(WaitOptions::NOHANG) {
             dead.push(child);
         }
@@ -340,7 +345,7 @@ impl PeerKeeper {
                 return false;
             }
             if kill {
-                // Repeated in each round, since a process may have started others before it ended.
+                // The descendants are listed in each round, since a process may have started others before it ended.
                 for pid in descendants(rustix::process::getpid()) {
                     let _ = rustix::process::kill_process(pid, Signal::KILL);
                 }

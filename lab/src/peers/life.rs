@@ -46,7 +46,7 @@ pub fn start(
     options: &PeerOptions,
     settings: &CheckedSettings,
 ) -> Result<RunningPeer, PeerFailure> {
-    // Absolute, since the programs run in other working directories.
+    // The path is absolute, since the programs run in other working directories.
     let root = absolute_root(&options.root).map_err(PeerFailure::Broken)?;
     let (mut handle, number) = KeeperHandle::begin(options).map_err(PeerFailure::Broken)?;
     let (address, origin) = match (number, options.place) {

@@ -44,13 +44,13 @@ pub enum PeerPlace {
 pub struct PeerOptions {
     /// The served folder.
     pub root: PathBuf,
-    /// Its processes or threads; at least 1.
+    /// The peer's processes or threads; at least 1.
     pub workers: u32,
-    /// CPUs to which it is pinned; empty for all.
+    /// CPUs to which the peer is pinned; empty for all.
     pub cpus: Vec<usize>,
-    /// Where it runs.
+    /// Where the peer runs.
     pub place: PeerPlace,
-    /// Deviations from its tuned defaults, by name: see [`PeerDescription::settings`].
+    /// Deviations from the peer's tuned defaults, by name: see [`PeerDescription::settings`].
     pub settings: BTreeMap<String, String>,
 }
 
@@ -58,17 +58,17 @@ pub struct PeerOptions {
 pub struct RunningPeer {
     /// Its address.
     pub address: SocketAddr,
-    /// A Unix socket on which it answers too, as `mariadb` does.
+    /// A Unix socket on which the peer answers too, as `mariadb` does.
     pub socket: Option<PathBuf>,
-    /// Its version.
+    /// The peer's version.
     pub version: String,
-    /// Its configuration or command line, for the report.
+    /// The peer's configuration or command line, for the report.
     pub configuration: String,
     handle: life::KeeperHandle,
 }
 
 impl RunningPeer {
-    /// CPU time that its processes have used, in seconds.
+    /// CPU time that the peer's processes have used, in seconds.
     pub fn cpu_s(&self) -> f64 {
         self.handle.cpu_s()
     }
@@ -88,7 +88,7 @@ pub enum PeerFailure {
     Absent(String),
     /// Not installed; the text names the package.
     NotInstalled(String),
-    /// It ended, or did not answer in time; the text includes its output.
+    /// The peer ended, or did not answer in time; the text includes its output.
     Broken(String),
 }
 

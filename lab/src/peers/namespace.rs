@@ -24,6 +24,7 @@ impl NetworkNamespace {
             );
         }
         let mut last = String::new();
+        // The number is a byte of the addresses 10.77.N.1 and 10.77.N.2.
         for number in 1..=250 {
             match NetworkNamespace::create(number) {
                 Ok(namespace) => return Ok(namespace),
@@ -40,6 +41,7 @@ impl NetworkNamespace {
         ip(&format!("netns add {name}"))?;
         let namespace = NetworkNamespace { number, name };
         let result = namespace.connect();
+        // The namespace exists already, and would outlive the lab.
         if result.is_err() {
             let _ = ip(&format!("netns del {}", namespace.name));
         }
@@ -62,7 +64,7 @@ impl NetworkNamespace {
         ip(&format!("-n {name} link set lo up"))
     }
 
-    /// Its number.
+    /// The namespace's number N.
     pub fn number(&self) -> u8 {
         self.number
     }

@@ -11,28 +11,28 @@ use super::table::CheckedSettings;
 pub struct PeerRun<'a> {
     /// The served folder.
     pub root: &'a Path,
-    /// Its processes or threads.
+    /// The peer's processes or threads.
     pub workers: u32,
-    /// Its address.
+    /// The peer's address.
     pub address: SocketAddr,
     /// The address of a server behind the peer, if it can't be a Unix socket.
     pub origin: SocketAddr,
     /// The temporary folder of this peer.
     pub folder: &'a Path,
-    /// Its settings.
+    /// The peer's settings.
     pub settings: &'a CheckedSettings,
-    /// Whether it runs as root.
+    /// Whether the peer runs as root.
     pub as_root: bool,
 }
 
 /// A peer's files and commands.
 #[derive(Debug, Default)]
 pub struct PeerPlan {
-    /// Files in its folder: name, text.
+    /// Files in the peer's folder: name, text.
     pub files: Vec<(String, String)>,
     /// The steps, in order.
     pub steps: Vec<JobStep>,
-    /// A Unix socket on which it answers too.
+    /// A Unix socket on which the peer answers too.
     pub socket: Option<PathBuf>,
     /// Whether the peer does not speak HTTP: it is ready when the steps are done.
     pub silent: bool,

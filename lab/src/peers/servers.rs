@@ -166,8 +166,8 @@ fn device<'a>(run: &PeerRun<'_>) -> &'a str {
     }
 }
 
-/// Adds the fast path (softirq level) in front of another server. It gets a fixed freshness lifetime: the files may be
-/// so new that their dates give no heuristic freshness.
+/// Adds the fast path (softirq level) in front of another server. The fast path gets a fixed freshness lifetime: the
+/// files may be so new that their dates give no heuristic freshness.
 fn attach(plan: &mut PeerPlan, run: &PeerRun<'_>) -> Result<(), String> {
     let binary = programs::lowroad(run.settings.text("binary"))?;
     let port = run.address.port().to_string();
@@ -317,7 +317,7 @@ fn apache(plan: &mut PeerPlan, run: &PeerRun<'_>, mpm: &str, php: &str) {
 
 fn prefork(run: &PeerRun<'_>) -> String {
     let processes_max = run.settings.number("processes").max(u64::from(run.workers));
-    // A constant number of processes: none are started or ended during a measurement.
+    // The number of processes is constant: none are started or ended during a measurement.
     format!(
         "ServerLimit {processes_max}\nMaxRequestWorkers {processes_max}\nStartServers {processes_max}\n\
          MinSpareServers 1\nMaxSpareServers {processes_max}"

@@ -63,11 +63,13 @@ pub fn raise_descriptors() {
 pub fn descendants(top: Pid) -> Vec<Pid> {
     let mut parents = Vec::new();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        // A process may end between the listing and this read; its empty line is then ignored.
         let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
         parents.extend(pid_and_parent(&stat));
     }
     let mut pids = vec![top.as_raw_nonzero().get()];
     let mut index = 0;
+    // Breadth first: the list grows while it is read, until no process has further children.
     while index < pids.len() {
         let parent = pids[index];
         pids.extend(

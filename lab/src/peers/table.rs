@@ -357,7 +357,7 @@ pub fn all() -> &'static [PeerDescription] {
 /// Finds the peer with that name.
 ///
 /// # Errors
-/// It is unknown, or does not exist yet.
+/// The peer is unknown, or is not implemented yet.
 pub fn named(name: &str) -> Result<&'static PeerDescription, PeerFailure> {
     let peer = listed(name)?;
     match peer.unavailable {
@@ -378,7 +378,7 @@ pub fn has_setting(peer: &str, setting: &str) -> bool {
 /// Finds the peer with that name, even if it can't run on this machine: another machine may execute its plan.
 ///
 /// # Errors
-/// It is unknown.
+/// The peer is unknown.
 pub fn listed(name: &str) -> Result<&'static PeerDescription, PeerFailure> {
     let matching = PEERS.iter().find(|peer| peer.name == name);
     matching.ok_or_else(|| {

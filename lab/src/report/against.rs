@@ -74,6 +74,7 @@ fn compare_figure(
 pub fn text(pairs: &[MeasuredPair]) -> String {
     let is_same = |pair: &&MeasuredPair| pair.difference.abs() <= TOLERANCE;
     let mut differing: Vec<&MeasuredPair> = pairs.iter().filter(|pair| !is_same(pair)).collect();
+    // The largest differences first, since a reader looks for them.
     differing.sort_by(|a, b| b.difference.abs().total_cmp(&a.difference.abs()));
     let mut lines: Vec<String> = differing.iter().map(|pair| line(pair)).collect();
     for (name, is_time) in [("times", true), ("others", false)] {

@@ -91,6 +91,7 @@ pub fn values(figure_data: &FigureData<'_>) -> Option<ReportTable> {
     let xs = figure_data.xs();
     let names: Vec<String> = xs.iter().map(|x| x_name(figure_data, x)).collect();
     let caption = "Medians, and least to greatest of the repeats";
+    // The longer side becomes the rows, so that the table fits on a page.
     if servers.len() > xs.len() {
         let row = |series: &ServerSeries| {
             let cells = xs.iter().map(|x| cell(series, x));

@@ -140,7 +140,7 @@ fn y_axis(figure_data: &FigureData<'_>, unit: ScaledUnit) -> ((f64, f64), Vec<f6
         .filter(|low| *low > 0.0);
     let low = positive.fold(f64::INFINITY, f64::min) / unit.divisor;
     if is_log_y(figure_data) {
-        // A margin around the data; ticks remain within it.
+        // The axis has a margin around the data; ticks remain within it.
         let (low, high) = (low / 1.4, high * 1.4);
         let ticks = log_ticks(low, high);
         let within: Vec<f64> = ticks
@@ -151,6 +151,7 @@ fn y_axis(figure_data: &FigureData<'_>, unit: ScaledUnit) -> ((f64, f64), Vec<f6
         if !within.is_empty() {
             return ((low, high), within);
         }
+        // No tick is within the margin, so the axis extends to the ticks around the data.
         return ((ticks[0], ticks[ticks.len() - 1]), ticks);
     }
     let ticks = linear_ticks(0.0, high, 5);
@@ -166,7 +167,7 @@ fn x_range(figure_data: &FigureData<'_>, values: &[f64]) -> (f64, f64) {
     let low = values.iter().copied().fold(f64::INFINITY, f64::min);
     let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     match figure_data.figure.log_x {
-        // A margin, so that the first marker does not cover the axis.
+        // A margin keeps the first marker from covering the axis.
         true => (low.max(1e-9) / 1.25, high.max(1e-9) * 1.25),
         false => (0.0, high.max(f64::MIN_POSITIVE) * 1.02),
     }
@@ -314,7 +315,7 @@ fn bar(spread: &PointSpread, style: usize, y: f64, scale: &AxisScale, unit: Scal
     let position = |value: f64| scale.position(value / unit.divisor);
     let end = position(spread.median);
     let (class, x) = (format!("bar s{style}"), coordinate(scale.from));
-    // At least a pixel, so that the smallest value stays visible.
+    // A bar is at least a pixel wide, so that the smallest value stays visible.
     let (top, width) = (coordinate(y + 2.0), coordinate((end - scale.from).max(1.0)));
     let height = coordinate(BAR - 4.0);
     let mut out = element(

@@ -119,6 +119,7 @@ impl LevelTable {
     /// The table; `None` without values.
     #[must_use]
     pub fn table(&self) -> Option<ReportTable> {
+        // Columns without any value, as after a run of a few experiments, are left out.
         let columns = self.columns();
         let mut head = vec!["level".to_owned()];
         head.extend(columns.iter().map(|column| LOADS[*column].0.to_owned()));
@@ -216,7 +217,7 @@ impl LevelTable {
             for (row, value) in values {
                 let level = &LEVELS[row];
                 let class = if level.is_ours { "ours" } else { "other" };
-                // At least a pixel, so that small values stay visible.
+                // A bar is at least a pixel wide, so that small values stay visible.
                 let width = (value / value_max * (WIDTH - LEFT - 80.0)).max(1.0);
                 out.push_str(&text("name", "end", (LEFT - 6.0, y + 11.0), level.title));
                 let size = [LEFT, y, width, BAR - 3.0].map(coordinate);

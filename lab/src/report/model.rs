@@ -33,9 +33,9 @@ pub struct PointSpread {
     pub high: f64,
     /// Number of repeats.
     pub count: usize,
-    /// Mean of their logarithms.
+    /// Mean of the repeats' logarithms.
     log_mean: f64,
-    /// Variance of their logarithms; 0 for a single one.
+    /// Variance of the repeats' logarithms; 0 for a single repeat.
     log_variance: f64,
 }
 
@@ -62,7 +62,7 @@ impl PointSpread {
     }
 
     /// The ratio of the medians of two points, with a 95 % confidence interval (Welch's interval of the logarithms). If
-    /// one of them has fewer than three repeats, the same as [`PointSpread::range`].
+    /// one of the points has fewer than three repeats, the result is that of [`PointSpread::range`].
     #[must_use]
     pub fn ratio(&self, other: &Self) -> ServerRatio {
         let times = self.median / other.median;
@@ -71,6 +71,7 @@ impl PointSpread {
             return self.range(other);
         }
         let variance_share = |spread: &Self| spread.log_variance / spread.count as f64;
+        // The smaller sample decides: the interval may become too wide, but not too narrow.
         let freedom = self.count.min(other.count) - 1;
         let half = student(freedom) * (variance_share(self) + variance_share(other)).sqrt();
         let middle = self.log_mean - other.log_mean;
@@ -159,9 +160,9 @@ fn student(freedom: usize) -> f64 {
 /// One point of a line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SeriesPoint {
-    /// Its x.
+    /// The point's x.
     pub x: AxisValue,
-    /// Its repeats.
+    /// The point's repeats.
     pub y: PointSpread,
 }
 
@@ -170,11 +171,11 @@ pub struct SeriesPoint {
 pub struct ServerSeries {
     /// The server.
     pub server: String,
-    /// In order of x.
+    /// The points, in order of x.
     pub points: Vec<SeriesPoint>,
-    /// Errors over all its measurements.
+    /// Errors over all measurements of the server.
     pub errors: u64,
-    /// Requests over all its measurements, errors included.
+    /// Requests over all measurements of the server, errors included.
     pub requests: u64,
 }
 
@@ -213,7 +214,7 @@ pub struct AbsentServer {
 pub struct FigureData<'a> {
     /// The experiment.
     pub experiment: &'a ExperimentConfig,
-    /// Its settings.
+    /// The figure's settings.
     pub figure: &'a FigureConfig,
     /// The drawn servers, in the order of the file.
     pub series: Vec<ServerSeries>,
@@ -224,7 +225,7 @@ pub struct FigureData<'a> {
 }
 
 impl FigureData<'_> {
-    /// The unit of its values.
+    /// The unit of the figure's values.
     #[must_use]
     pub fn unit(&self) -> FigureUnit {
         self.experiment.by.unit(&self.figure.measure)

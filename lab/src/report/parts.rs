@@ -52,11 +52,11 @@ pub fn method_text(study: &ExperimentStudy) -> &'static str {
 pub struct ServerConfiguration<'a> {
     /// The server's name.
     pub server: &'a str,
-    /// The server of the paper that it represents.
+    /// The server of the paper that this server represents.
     pub stands_for: Option<&'a str>,
-    /// Its version.
+    /// The server's version.
     pub version: &'a str,
-    /// Its configuration.
+    /// The server's configuration.
     pub text: &'a str,
 }
 

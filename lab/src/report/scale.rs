@@ -7,7 +7,7 @@ pub struct AxisScale {
     pub low: f64,
     /// The value at the end.
     pub high: f64,
-    /// Whether it is logarithmic.
+    /// Whether the axis is logarithmic.
     pub log: bool,
     /// The position of the start.
     pub from: f64,
@@ -86,9 +86,10 @@ pub fn log_ticks(low: f64, high: f64) -> Vec<f64> {
 #[must_use]
 pub fn fitting(positions: &[f64], widths: &[f64]) -> Vec<usize> {
     let count = positions.len();
+    // The smallest stride at which no two labels touch shows as many of them as possible.
     for stride in 1..=count.max(1) {
         let indexes: Vec<usize> = (0..count)
-            // Counted from the end, since the last label is always drawn.
+            // The labels are counted from the end, since the last label is always drawn.
             .filter(|i| (count - 1 - i).is_multiple_of(stride))
             .collect();
         let touch = indexes.windows(2).any(|pair| {

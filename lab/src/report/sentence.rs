@@ -6,7 +6,7 @@ use super::model::{FigureData, SeriesPoint, ServerRatio, ServerSeries};
 use crate::experiment::counting::CountUnit;
 use crate::experiment::units::number;
 
-/// A server's series, and the point of it that is compared.
+/// A server's series, and the compared point of the series.
 #[derive(Clone, Copy)]
 struct ComparedPoint<'a> {
     series: &'a ServerSeries,
@@ -234,7 +234,7 @@ fn doubt(ratio: &ServerRatio, own_point: &SeriesPoint, other: &SeriesPoint) -> S
     )
 }
 
-/// The best points of both servers, if they are at another x.
+/// The best points of both servers, if the servers are compared at another x.
 fn bests(
     figure_data: &FigureData<'_>,
     subject: ComparedPoint<'_>,

@@ -30,6 +30,7 @@ impl ReportVerdict {
             true => (1.0 / paper, 1.0 / measured),
             false => (paper, measured),
         };
+        // The paper found no difference, so the claim is equality and is tested in both directions.
         if paper < SMALL {
             let bound = paper * (1.0 + TOLERANCE);
             return match (1.0 / bound..=bound).contains(&measured) {

@@ -43,7 +43,7 @@ const SETS: [(&str, (&str, u64)); 3] = [
 
 /// The file set.
 pub(crate) fn plan(raw_settings: &BTreeMap<String, String>) -> Result<FilePlan, String> {
-    // Only for the check: a misspelt setting must not be ignored.
+    // The settings are parsed only to check them: a misspelt setting must not be ignored.
     WorkloadSettings::new("bare", raw_settings, SETTINGS)?;
     let (path, len) = PAGE;
     let files = vec![FileSpec {

@@ -57,6 +57,7 @@ pub(crate) fn zipf(ranks: usize) -> Vec<f64> {
 
 /// Poisson's law with this mean, truncated to `0..values`.
 pub(crate) fn poisson(mean: f64, values: usize) -> Vec<f64> {
+    // Each weight follows from the one before: factorials would overflow, and weights need no common factor.
     let mut weight = 1.0;
     (0..values)
         .map(|value| {

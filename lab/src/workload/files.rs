@@ -47,7 +47,7 @@ impl FilePlan {
         self.files.len() as u64
     }
 
-    /// Their bytes.
+    /// Total length of the site's files.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.len).sum()
     }
@@ -105,7 +105,7 @@ pub struct FileSetOutcome {
     pub unchanged: u64,
     /// Files that were written.
     pub written: u64,
-    /// Whether it was stopped before it was complete.
+    /// Whether the creation was stopped before the set was complete.
     pub stopped: bool,
 }
 
@@ -122,7 +122,7 @@ pub fn make_until(
     let folder = FolderWriter::open(dir)?;
     let mut listed = manifest::load_all(dir)?;
     let missing = missing(plan, &folder, &listed);
-    // Checked before any file is written; otherwise a set might fill the disk only after a long time.
+    // The free space is checked before any file is written; otherwise a set might fill the disk only after a long time.
     folder.check_room(missing.iter().map(|file| file.len))?;
     for (path, bytes) in &plan.data {
         folder.write(path, bytes)?;
@@ -142,7 +142,7 @@ pub fn make_until(
         }
         progress(present_bytes as f64 / total_bytes);
         let entry = write_file(&folder, file, &mut buffer)?;
-        // Only when the file is complete: the next run would trust an entry without its file.
+        // The entry is added only when the file is complete: the next run would trust an entry without its file.
         journal.add(&file.path, entry)?;
         listed.insert(file.path.clone(), entry);
         present_bytes += file.len;

@@ -31,6 +31,7 @@ impl PerConnection {
 
 /// Draws by inversion: the probability of more than n requests is (1 - 1/mean)^n.
 fn geometric(mean: f64, random: &mut SplitMix) -> u64 {
+    // The divisor below would be the logarithm of 0.
     if mean <= 1.0 {
         return 1;
     }
@@ -65,6 +66,7 @@ fn parse(text: &str) -> Option<PerConnection> {
     if let Some(range) = text.strip_prefix("uniform:") {
         let (min, max) = range.split_once('-')?;
         let (min, max): (u64, u64) = (min.parse().ok()?, max.parse().ok()?);
+        // The last condition keeps `max - min + 1` within 64 bits.
         let sensible = min >= 1 && min <= max && max < u64::MAX;
         return sensible.then_some(PerConnection::Uniform(min, max));
     }

@@ -218,6 +218,7 @@ impl ClientSession for SpecWebClient {
     fn request(&mut self, last: bool, out: &mut Vec<u8>) -> ExpectedResponse {
         let inner = self.inner.clone();
         let operation = inner.mix.draw(&mut self.random);
+        // A file is drawn for each operation, since dynamic requests name a file, too.
         let file = self.deck.draw(&inner.popularity, &mut self.random);
         let class = inner.mix.class(operation, file.class);
         let expected = ExpectedResponse {

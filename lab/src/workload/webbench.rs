@@ -100,7 +100,7 @@ impl WebBenchKind {
 
 /// The file set.
 pub(crate) fn plan(raw_settings: &BTreeMap<String, String>) -> Result<FilePlan, String> {
-    // Only for the check: a misspelt setting must not be ignored.
+    // The settings are parsed only to check them: a misspelt setting must not be ignored.
     WorkloadSettings::new("webbench", raw_settings, SETTINGS)?;
     let files = |kind: &'static WebBenchKind| {
         let fill = if kind.extension == "htm" {

@@ -39,7 +39,7 @@ const EXPONENTS: std::ops::RangeInclusive<u32> = 6..=20;
 
 /// The files of all sizes, regardless of the size that is selected.
 pub(crate) fn plan(raw_settings: &BTreeMap<String, String>) -> Result<FilePlan, String> {
-    // Only for the check: a misspelt setting must not be ignored.
+    // The settings are parsed only to check them: a misspelt setting must not be ignored.
     WorkloadSettings::new("webstone", raw_settings, SETTINGS)?;
     let list = LIST.map(|(name, len, _)| FileSpec {
         path: name.to_string(),

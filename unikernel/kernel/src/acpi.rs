@@ -33,7 +33,7 @@ pub fn root(rsdp: &[u8]) -> Option<(u64, bool)> {
 pub struct PowerRegisters {
     /// Writing `acpi_enable` to this port transfers control of the buttons from the firmware.
     pub smi_command: u16,
-    /// See `smi_command`.
+    /// The value to write to `smi_command`.
     pub acpi_enable: u8,
     /// The port of the event block: the status bits, and 2 bytes behind them the interrupt enable bits.
     pub event: u16,
@@ -99,12 +99,12 @@ pub fn power_off_type(dsdt: &[u8]) -> Option<u8> {
     }
 }
 
-/// An I/O interrupt controller.
+/// An I/O interrupt controller (I/O APIC).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoController {
-    /// Physical address of its registers.
+    /// Physical address of the controller's registers.
     pub address: u64,
-    /// The number of its first interrupt line (GSI base).
+    /// The number of the controller's first interrupt line (GSI base).
     pub line: u32,
 }
 

@@ -21,7 +21,7 @@ const LINT0: u32 = 0x350;
 const INITIAL: u32 = 0x380;
 const CURRENT: u32 = 0x390;
 const COMMAND: u32 = 0x300;
-/// The destination of a command; an x2APIC has one register for command and destination.
+/// The register for the destination of a command; an x2APIC has one register for command and destination.
 const COMMAND_TO: u32 = 0x310;
 const DIVIDE: u32 = 0x3e0;
 

@@ -6,7 +6,7 @@ use core::fmt::{self, Write as _};
 use crate::cpu::DeviceRegisters;
 use crate::serial::say;
 
-/// Between the image, which ends below 8 MiB, and the site at 16 MiB.
+/// The address of the page: between the image, which ends below 8 MiB, and the site at 16 MiB.
 pub const PAGE: u64 = 0xf0_0000;
 
 const MAGIC: u32 = 0x6c72_6364;

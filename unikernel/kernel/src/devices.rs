@@ -77,7 +77,7 @@ fn by_pci(function: pci::PciFunction, is_multicore: bool) -> Option<DetectedDevi
     let opened = over_pci::open(function)
         .ok_or("its registers can't be reached")
         .and_then(|transport| {
-            // One message suffices at first; those for other cores follow once these have started.
+            // One message suffices at first; the messages for other cores follow once these cores have started.
             open_messages(function, 1)?;
             VirtioNetDevice::open(Box::new(transport), is_multicore)
         });

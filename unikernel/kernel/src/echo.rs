@@ -103,7 +103,7 @@ impl EchoServer {
             }
             ([8, 0], 17) if frame[30..34] == octets => {
                 swap_addresses(answer);
-                // Without UDP checksum, since that of a frame from this host may be partial.
+                // The answer has no UDP checksum, since the checksum of a frame from this host may be partial.
                 answer[40..42].fill(0);
                 let mut port = u16::from_be_bytes([frame[36], frame[37]]);
                 let has_payload = frame[38..40] > [0, 8][..];

@@ -1,7 +1,7 @@
 //! The heap. With one core, it is a single region without a lock. For several cores, [`split`] makes a heap for each: a
-//! core allocates from its own heap, and from others only if that is exhausted; freed memory returns to the heap from
-//! which it came. For soundness, each heap has a spin lock, with little contention, since memory is mostly freed by the
-//! core that allocated it. Interrupt handlers never allocate.
+//! core allocates from its own heap, and from other heaps only if its own is exhausted; freed memory returns to the
+//! heap from which it came. For soundness, each heap has a spin lock, with little contention, since memory is mostly
+//! freed by the core that allocated it. Interrupt handlers never allocate.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
@@ -165,7 +165,7 @@ pub fn split(count: u16) -> Option<usize> {
         return Some(free_len());
     }
     let len = (free_len() / count) & !(PAGE_LEN - 1);
-    // One allocation for all further heaps; it fails if the free memory is fragmented.
+    // All further heaps are made from one allocation, which fails if the free memory is fragmented.
     let layout = Layout::from_size_align(len * (count - 1), PAGE_LEN).ok()?;
     if layout.size() == 0 {
         return None;
@@ -178,7 +178,7 @@ pub fn split(count: u16) -> Option<usize> {
     }
     HEAP.start.store(start.as_ptr() as usize, Ordering::Relaxed);
     HEAP.len.store(len, Ordering::Relaxed);
-    // Stored last, so that a core that sees the count also sees the bounds.
+    // The count is stored last, so that a core that sees the count also sees the bounds.
     HEAP.count.store(count, Ordering::Release);
     Some(len.min(HEAP.all[0].with(|heap| heap.free())))
 }

@@ -25,7 +25,7 @@ pub const SPURIOUS: u8 = 0xff;
 /// Set by the handler of the power button's interrupt.
 pub static BUTTON: AtomicBool = AtomicBool::new(false);
 
-/// Length of the stack for exceptions, and of the one for wake-ups behind it.
+/// Length of the stack for exceptions, and of the stack for wake-ups behind it.
 pub const STACK_LEN: usize = 16 << 10;
 
 #[repr(C, align(16))]
@@ -179,7 +179,7 @@ extern "C" fn timer() {
     )
 }
 
-/// See [`timer`].
+/// Like [`timer`], on an x2APIC.
 #[unsafe(naked)]
 extern "C" fn timer_x2() {
     naked_asm!(
@@ -204,7 +204,7 @@ extern "C" fn wake() {
     )
 }
 
-/// See [`wake`].
+/// Like [`wake`], on an x2APIC.
 #[unsafe(naked)]
 extern "C" fn wake_x2() {
     naked_asm!(

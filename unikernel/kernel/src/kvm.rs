@@ -48,7 +48,7 @@ pub fn khz() -> Option<u64> {
     })
 }
 
-/// The time at which the virtual machine started, in seconds since 1970, so it is correct only at startup.
+/// The time at which the virtual machine started, in seconds since 1970; it is the current time only at startup.
 pub fn unix_s() -> Option<u64> {
     if !has_clock() {
         return None;

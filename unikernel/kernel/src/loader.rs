@@ -6,9 +6,9 @@ use core::ptr::with_exposed_provenance;
 use lowroad_kernel::regions::{MemoryMap, MemoryRegion};
 use lowroad_kernel::{multiboot2, pvh};
 
-/// Numbers for the kinds of boot loaders, which the entry points in `boot` pass in `edi`.
+/// The number of PVH; the entry points in `boot` pass the number of their boot protocol in `edi`.
 pub const BY_PVH: u32 = 1;
-/// See [`BY_PVH`].
+/// The number of Multiboot2, see [`BY_PVH`].
 pub const BY_MULTIBOOT2: u32 = 2;
 
 /// Maximum length of the command line; longer ones are truncated.

@@ -61,7 +61,7 @@ pub fn run(
         if is_stopping && server.is_stopped(now) {
             break;
         }
-        // Frames that arrived before the device was asked for an interrupt cause none.
+        // Frames that arrived before the device was asked for an interrupt cause no interrupt.
         if net.receiver.wake() {
             continue;
         }
@@ -105,8 +105,8 @@ impl WakeTimer {
         clock: &TickClock,
         local: &LocalApic,
     ) -> bool {
-        // The timer's own clock may run a little fast. By the time alone, a timer that has expired would look pending
-        // forever.
+        // The timer's own clock may run a little fast. Judged by the time alone, a timer that has expired would look
+        // pending forever.
         if interrupts::take_timer() || self.at_us <= now.mono_us {
             self.at_us = u64::MAX;
         }

@@ -1,6 +1,6 @@
-//! `memcpy` and its relatives, which the compiler calls and no C library provides. In assembly, since the compiler
-//! would replace a copy loop with a call of `memcpy`. Up to 128 bytes are copied by plain moves, with all loads before
-//! all stores, so that overlapping is harmless; more bytes by a string instruction.
+//! `memcpy` and its relatives, which the compiler calls and no C library provides. They are written in assembly, since
+//! the compiler would replace a copy loop with a call of `memcpy`. Up to 128 bytes are copied by plain moves, with all
+//! loads before all stores, so that overlapping is harmless; more bytes by a string instruction.
 
 use core::arch::global_asm;
 

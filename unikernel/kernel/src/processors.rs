@@ -1,5 +1,5 @@
 //! Starts the machine's other processors, one after the other, and gives each its work. A started processor waits in
-//! [`begin`] for work; one that does not start in time is never used.
+//! [`begin`] for work; a processor that does not start in time is never used.
 //!
 //! Read first: Intel SDM volume 3, 9.4.4 (how processors are started).
 
@@ -21,7 +21,7 @@ const STACK_LEN: usize = 256 << 10;
 const CORE_LEN: usize = GUARD_LEN + STACK_LEN + 2 * interrupts::STACK_LEN;
 /// The delay between INIT and SIPI.
 const RESET_US: u64 = 10_000;
-/// After this time the start command is repeated, since the processor may have missed the first one.
+/// After this time the start command is repeated, since the processor may have missed the first command.
 const RETRY_US: u64 = 1_000;
 /// After this time the processor is given up. The time is long, since a hypervisor may be busy.
 const START_TIMEOUT_US: u64 = 2_000_000;

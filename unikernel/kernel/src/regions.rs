@@ -25,14 +25,14 @@ impl MemoryRegion {
         self.end.saturating_sub(self.start)
     }
 
-    /// Whether it has no bytes.
+    /// Whether the region has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// At most `MemoryMap::MAX` regions; further ones are dropped, so that their memory is unused.
+/// A set of at most `MemoryMap::MAX` regions; further ones are dropped, so that their memory is unused.
 #[derive(Clone)]
 pub struct MemoryMap {
     all: [MemoryRegion; MemoryMap::MAX],

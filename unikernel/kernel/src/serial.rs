@@ -10,7 +10,7 @@ use crate::{cores, power};
 const PORT: u16 = 0x3f8;
 /// Number of port reads to wait for a byte: at 115,200 baud it takes 87 us; a read takes at least about 1 us.
 const POLLS_MAX: u32 = 1000;
-/// The longest line takes less; a core that holds the console during so many port reads has died.
+/// A core that holds the console during so many port reads has died, since even the longest line takes less.
 const LOCK_POLLS_MAX: u32 = 1_000_000;
 
 static IS_ABSENT: AtomicBool = AtomicBool::new(false);
@@ -82,7 +82,7 @@ impl Drop for ConsoleGuard {
 
 /// Releases the console regardless of nested guards, before this core stops.
 fn release() {
-    // Only if no other core has taken over the console after its timeout.
+    // The console is released only if no other core has taken it over after this core's timeout.
     let core_id = u32::from(cores::current()) + 1;
     let _ = LOCK_OWNER.compare_exchange(core_id, 0, Ordering::Release, Ordering::Relaxed);
 }

@@ -48,7 +48,7 @@ impl ClassChoice {
             ClassAdmission::Begins(permit) => {
                 return with_permit(permit, handler.begin(worker, request));
             }
-            // An asynchronous failure, so that a stale response can be sent instead (stale-if-error).
+            // The failure is asynchronous, so that a stale response can be sent instead (stale-if-error).
             ClassAdmission::Shed => {
                 return HandlerResult::OnWorker(Box::pin(async { Err(shed_failure()) }));
             }
@@ -151,11 +151,11 @@ impl Drop for ClassWait {
             return;
         }
         let mut scheduler = self.choice.classes.lock();
-        // The call is still queued, so only its entry has to be removed.
+        // If the call is still queued, only its entry has to be removed.
         if scheduler.give_up(self.choice.number, self.ticket) {
             return;
         }
-        // The call was admitted, but its permit was not taken.
+        // If the call was admitted, its permit was not taken, so its slot is freed here.
         if self.cell.is_admitted() {
             scheduler.end_call(self.choice.number);
             self.choice.classes.settle(scheduler);

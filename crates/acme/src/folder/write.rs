@@ -27,7 +27,7 @@ fn write(folder: &Path, temp_path: &Path, path: &Path, bytes: &[u8]) -> io::Resu
         .mode(0o600)
         .open(temp_path)?;
     let like = fs::metadata(path).or_else(|_| fs::metadata(folder))?;
-    // Changed before the content is written, so that a key is never readable by the wrong user.
+    // The owner is changed before the content is written, so that a key is never readable by the wrong user.
     copy_owner(&file, &like)?;
     file.write_all(bytes)?;
     // The content must be on disk before the rename, and the rename before success is reported.

@@ -47,7 +47,7 @@ pub(super) async fn get(shared: &Arc<ManagerContext>, name: &str) -> Result<(), 
     if name.starts_with("*.") {
         return Err(DemandRefusal::Name(InvalidIdentifier::Label));
     }
-    // Subscribed before the first lookup, so that the end of a task in between is not missed.
+    // The subscription begins before the first lookup, so that the end of a task in between is not missed.
     let mut ended = shared.ended.subscribe();
     let mut is_requested = false;
     loop {
@@ -58,12 +58,12 @@ pub(super) async fn get(shared: &Arc<ManagerContext>, name: &str) -> Result<(), 
         let has_entry = shared.inner().entries.contains_key(&name);
         match (has_entry, is_requested) {
             (true, _) => {}
-            // The entry existed and was removed: the service has refused the name.
+            // The entry was removed after a refusal or failure of which there is no record (any more).
             (false, true) => return Err(DemandRefusal::Unwanted),
             (false, false) => request_order(shared, &name, now_s)?,
         }
         is_requested = true;
-        // Cannot fail: `shared` holds the sender.
+        // The wait does not fail: `shared` holds the sender.
         let _ = ended.changed().await;
     }
 }
@@ -80,7 +80,7 @@ fn request_order(shared: &ManagerContext, name: &str, now_s: u64) -> Result<(), 
         DemandRefusal::TooMany
     };
     let mut inner = shared.inner();
-    // Another caller has requested it since the lookup.
+    // Another caller may have requested an order since the lookup.
     if inner.entries.contains_key(name) {
         return Ok(());
     }

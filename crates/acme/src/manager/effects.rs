@@ -22,7 +22,7 @@ impl ManagerContext {
             Some(saved) => self.folder.save_record(key, &saved),
             None => self.folder.forget(key),
         };
-        // Logged only: the stored state is used only after a restart.
+        // The failure is only logged: the stored state is used only after a restart.
         if let Err(failure) = saved {
             let now_s = self.settings.clock.unix_s();
             let severity = {
@@ -34,7 +34,8 @@ impl ManagerContext {
         }
     }
 
-    /// Returns the state to store, or `Started(None)` to delete the stored state. `None`: neither.
+    /// Returns the state to store, or `Some(None)` to delete the stored state. `None`: the stored state is left
+    /// unchanged.
     fn update_entry(
         self: &Arc<Self>,
         key: &str,

@@ -57,7 +57,7 @@ impl FileCheck {
     /// Compares the file with the certificate in use. `None`: the file has not changed.
     pub fn run(self, shared: &ManagerContext) -> Option<CheckedFile> {
         let folder = &shared.folder;
-        // Taken before the file is read, so that a change in between triggers the next check.
+        // The stamp is taken before the file is read, so that a change in between triggers the next check.
         let stamp = folder.certificate_stamp(&self.key);
         let record = &self.record;
         // After a problem, every check reads the file, until it could be restored.
@@ -105,8 +105,8 @@ impl FileCheck {
         }
         let not_after_s = |issued: &IssuedCertificate| issued.validity.not_after_s;
         match on_disk.covers(&self.names) {
-            // Not restored: two processes that are configured with different names would overwrite each other's file
-            // forever.
+            // The file is not restored: two processes that are configured with different names would overwrite each
+            // other's file forever.
             false => Ok(FileFinding::Useless("does not cover all names")),
             true if not_after_s(&on_disk) < now_s && now_s <= not_after_s(in_use) => {
                 Err("has an expired certificate".into())

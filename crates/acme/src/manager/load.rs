@@ -129,7 +129,7 @@ impl ManagerContext {
             .load_record(key)
             .filter(|saved| saved.names == names);
         let mut entry = CertificateEntry::new(names.to_vec(), on_demand, saved, urls);
-        // Taken before the file is read, so that a change in between triggers the next check.
+        // The stamp is taken before the file is read, so that a change in between triggers the next check.
         entry.file.stamp = self.folder.certificate_stamp(key);
         let read = self.read_certificate(key).ok();
         let in_use_before = in_use.by_key.get(key).map(|(issued, _)| issued.clone());

@@ -112,7 +112,7 @@ impl CertificateEntry {
         let now_s = context.now_s;
         let url = &context.settings.authorities[authority_index].directory;
         let (fingerprint, validity) = (issued.pair.fingerprint(), issued.validity);
-        // The plan first: even if the certificate could not be stored, it is in use.
+        // The plan is updated even if the certificate could not be stored, because the certificate is in use.
         self.plan
             .record_issued(now_s, fingerprint, validity, jitter());
         let line_text = format!("{}: got a certificate from {url}", self.name());
@@ -295,7 +295,7 @@ impl CertificateEntry {
                 let is_new = previous.fault.is_none();
                 self.file.fault = Some(previous.fault.unwrap_or(fault));
                 if !is_new {
-                    // Already logged; the next check tries again.
+                    // The failure was already logged; the next check tries again.
                     return FollowUp::unchanged();
                 }
                 increment(&counters.files_damaged);

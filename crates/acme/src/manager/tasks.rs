@@ -99,8 +99,8 @@ impl TaskRunner {
             idle.map(|(key, entry)| entry.file_check(key)).collect()
         };
         let shared = self.shared.clone();
-        // Applied on the same thread: if a check has written a file, it is logged even if the manager ends in the
-        // meantime.
+        // The outcome is applied on the same thread: if a check has written a file, this is logged even if the manager
+        // ends in the meantime.
         let checked = tokio::task::spawn_blocking(move || {
             for checked in checks.into_iter().filter_map(|check| check.run(&shared)) {
                 let key = checked.key.clone();
@@ -113,7 +113,8 @@ impl TaskRunner {
         increment(&self.shared.history.counters.file_checks);
     }
 
-    /// Logs certificates that expire soon or have expired. Returns the time at which the next certificate does.
+    /// Logs certificates that expire soon or have expired. Returns the time at which the next certificate changes its
+    /// stage.
     fn log_expiry(&self) -> u64 {
         let now_s = self.shared.settings.clock.unix_s();
         let mut next_s = u64::MAX;
@@ -123,14 +124,14 @@ impl TaskRunner {
             let validity = entry.issued.as_ref().map(|issued| issued.validity);
             next_s = next_s.min(validity.map_or(u64::MAX, |it| it.next_stage_s(now_s)));
         }
-        // Logged without the lock, since the callback may use the view.
+        // The lines are logged without the lock, since the callback may use the view.
         for line in lines {
             self.shared.log(Severity::Error, &line);
         }
         next_s
     }
 
-    /// Starts the tasks that are due; returns the time at which the next one is.
+    /// Starts the tasks that are due; returns the time at which the next task is due.
     fn start_due_tasks(&mut self) -> u64 {
         let shared = self.shared.clone();
         let now_s = shared.settings.clock.unix_s();
@@ -249,7 +250,7 @@ impl TaskRunner {
             }
         };
         self.keys.remove(&id);
-        // Removed before the outcome is applied, which may make the next task due.
+        // The key is removed before the outcome is applied, which may make the next task due.
         self.shared.inner().busy.remove(&key);
         let shared = self.shared.clone();
         let applied = tokio::task::spawn_blocking(move || {

@@ -74,7 +74,7 @@ impl ValidityPeriod {
                 let within_s = window.start_s + jitter.share_of(window.end_s - window.start_s);
                 within_s.min(latest_s)
             }
-            // Random within a thirtieth of the lifetime, which ends at two thirds of it.
+            // The time is random within the thirtieth of the lifetime that ends at two thirds of the lifetime.
             _ => self.not_before_s + lifetime_s / 3 * 2 - jitter.share_of(lifetime_s / 30),
         }
     }

@@ -62,7 +62,7 @@ impl ApplicationLife {
     /// The next action.
     pub fn step(&mut self, now: Duration) -> SupervisorAction {
         match self.state {
-            // Stopped during a delay, or after a failed start.
+            // The application was stopped during a delay, or after a failed start.
             ApplicationState::Due(_) if !self.should_run => {
                 self.state = ApplicationState::Over;
                 SupervisorAction::Over

@@ -1,7 +1,8 @@
 //! The forms of a request path with which rules are compared.
 //!
 //! Servers disagree on whether an encoded slash separates segments (RFC 3986 §2.2). Rules are therefore compared with
-//! two forms of a path with encoded slashes: with each `%2F` decoded, and with each kept as text within its segment.
+//! two forms of a path with encoded slashes: with each `%2F` decoded, and with each `%2F` kept as text within its
+//! segment.
 
 use std::ops::Range;
 
@@ -112,7 +113,7 @@ impl<'p> PathForm<'p> {
                 None => ([*byte], 1),
             };
             let text: &[u8] = match (escaped, encoded_slash) {
-                // Kept as `%2F`, so that `*` matches it within the segment.
+                // The encoded slash is kept as `%2F`, so that `*` matches it within the segment.
                 (Some(b'/'), EncodedSlash::Kept) => b"%2F",
                 _ => &single,
             };
@@ -121,7 +122,7 @@ impl<'p> PathForm<'p> {
             if follows_slash && !restored.iter().any(|range| range.contains(&offset)) {
                 form.is_merged = true;
             } else {
-                // Each byte maps to the start of its (possibly escaped) source.
+                // Each byte maps to the start of the (possibly escaped) raw byte.
                 form.raw_starts.extend(text.iter().map(|_| offset));
                 form.bytes.extend_from_slice(text);
             }

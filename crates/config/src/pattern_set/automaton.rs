@@ -102,7 +102,7 @@ impl LiteralAutomaton {
             let node = &self.nodes[state as usize];
             let edges = node.edges.start as usize..node.edges.end as usize;
             let labels = &self.labels[edges.clone()];
-            // For the few edges of most nodes a linear search is faster than a binary one.
+            // For the few edges of most nodes a linear search is faster than a binary search.
             let child = match labels.len() {
                 ..=LINEAR_MAX => labels.iter().position(|label| *label == byte),
                 _ => labels.binary_search(&byte).ok(),
@@ -146,7 +146,7 @@ impl TrieNode {
     }
 }
 
-/// Cannot overflow: a pattern has at most 1024 bytes, and a configuration is far below 4 GiB.
+/// The conversion cannot overflow: a pattern has at most 1024 bytes, and a configuration is far below 4 GiB.
 fn number(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(NONE)
 }

@@ -5,7 +5,7 @@ use regex_syntax::hir::{Hir, HirKind};
 
 use crate::pattern::PatternPart;
 
-/// An expression with more alternatives gets no literals: it is a candidate for each path.
+/// The maximum number of alternatives. An expression with more gets no literals: it is a candidate for each path.
 const ALTERNATIVES_MAX: usize = 16;
 
 /// A literal of a glob, and the position at which it must occur.
@@ -39,7 +39,7 @@ pub(super) fn collect_parts(parts: &[PatternPart]) -> Vec<RequiredLiteral> {
 
 /// Literals of an expression: every matching path contains at least one of them. `None` if none are known.
 pub(super) fn collect_expression(text: &str) -> Option<Vec<Vec<u8>>> {
-    // The options of the compiled expression in `paths.rs`.
+    // The parser must have the same options as the compiled expression in `paths.rs`.
     let mut parser = ParserBuilder::new()
         .unicode(false)
         .utf8(false)
@@ -60,7 +60,8 @@ fn collect_hir(hir: &Hir) -> Option<Vec<Vec<u8>>> {
             part_literals.max_by_key(|literals_of_part| literals_of_part.iter().map(Vec::len).min())
         }
         HirKind::Alternation(alternatives) if alternatives.len() <= ALTERNATIVES_MAX => {
-            // Each alternative must have a literal: a path that matches an alternative without one would be missed.
+            // Each alternative must have a literal: a path that matches an alternative without a literal would be
+            // missed.
             let alternative_literals: Option<Vec<_>> =
                 alternatives.iter().map(collect_hir).collect();
             let literals: Vec<Vec<u8>> = alternative_literals?.into_iter().flatten().collect();
@@ -71,7 +72,7 @@ fn collect_hir(hir: &Hir) -> Option<Vec<Vec<u8>>> {
 }
 
 fn is_selective(text: &[u8]) -> bool {
-    // Every path contains these.
+    // Every path contains these two texts.
     !matches!(text, b"" | b"/")
 }
 

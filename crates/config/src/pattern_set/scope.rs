@@ -14,7 +14,7 @@ pub(super) const PRECOMPRESSED_SUFFIXES: [&[u8]; 3] = [b".br", b".zst", b".gz"];
 pub enum MatchScope {
     /// The request path only.
     Path,
-    /// The request path only, and the set does not verify the match: the caller does, when it extracts captures.
+    /// The request path only. The set does not verify the match; the caller verifies it when it extracts captures.
     Unverified,
     /// The request path; if the pattern has no leading slash (`*.php`), also each part of the path that ends before a
     /// slash: `/a/index.php/b` is the script `/a/index.php` with the PATH_INFO `/b`.
@@ -69,7 +69,7 @@ impl ScopedPattern {
     /// Whether the pattern matches a form of a decoded path that the scope includes.
     pub(super) fn applies_to(&self, path: &[u8], indexes: &[Vec<u8>]) -> bool {
         let Some(pattern) = &self.pattern else {
-            // Reported unverified: the caller verifies the match.
+            // The set reports the candidate unverified: the caller verifies the match.
             return true;
         };
         pattern.matches(path)

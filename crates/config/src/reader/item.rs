@@ -1,6 +1,6 @@
 //! One value of a table: its type checks, and its representation in problems.
 //!
-//! Like the rest of the reader, it is independent of the schema.
+//! Like the rest of the reader, this module is independent of the schema.
 
 use super::{ConfigSection, ConfigSource, KeyPosition};
 use crate::pattern::UnsupportedNotation;
@@ -24,7 +24,7 @@ impl<'d> ConfigValue<'d> {
         // Other types are passed as "-", which every reader refuses with its own description of the allowed values.
         let text = match self.value {
             DeValue::String(text) => Cow::Borrowed(&**text),
-            // So are negative integers and those above 64 bits.
+            // Negative integers, and integers of more than 64 bits, are passed as "-" too.
             DeValue::Integer(digits) => u64::from_str_radix(digits.as_str(), digits.radix())
                 .map_or(Cow::Borrowed("-"), |number| Cow::Owned(number.to_string())),
             _ => Cow::Borrowed("-"),
@@ -78,7 +78,7 @@ impl<'d> ConfigValue<'d> {
         self.value.as_array().is_some_and(|array| array.is_empty())
     }
 
-    /// A path; relative ones are resolved against the folder of the configuration file.
+    /// A path; a relative path is resolved against the folder of the configuration file.
     pub(crate) fn path(&self) -> Option<PathBuf> {
         self.text().map(|text| self.resolve(text))
     }

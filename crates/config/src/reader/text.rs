@@ -8,7 +8,7 @@ pub(crate) fn position(text: &[u8], offset: usize) -> (usize, usize) {
         .iter()
         .rposition(|&byte| byte == b'\n')
         .map_or(0, |newline| newline + 1);
-    // Lossy conversion: the position may be that of invalid UTF-8.
+    // The conversion is lossy, because the position may be that of invalid UTF-8.
     let column = String::from_utf8_lossy(before.get(start..).unwrap_or_default())
         .chars()
         .count()
@@ -48,7 +48,7 @@ pub(crate) fn duration_text(duration_ms: u64) -> String {
 
 /// The candidate closest to a misspelled word, if it is close enough.
 pub(crate) fn nearest<'c>(key: &str, candidates: &[&'c str]) -> Option<&'c str> {
-    // Long words may contain more typing errors; in short ones two edits would suggest unrelated keys.
+    // Long words may contain more typing errors; in short words, two edits would suggest unrelated keys.
     let distance_max = (key.chars().count() / 3).clamp(1, 3);
     let by_distance = candidates
         .iter()
@@ -69,7 +69,7 @@ fn edit_distance(from: &str, to: &str) -> usize {
         let mut diagonal = row[0];
         row[0] = index + 1;
         for (column, other) in to.iter().enumerate() {
-            // `diagonal` is the value of the previous row, which is overwritten below.
+            // `diagonal` saves a value of the previous row, which is overwritten below.
             let replaced = diagonal + usize::from(letter != *other);
             diagonal = row[column + 1];
             row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);

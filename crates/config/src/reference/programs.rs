@@ -18,7 +18,7 @@ Code that answers requests of [routes](site-route.md) with `module` ([modules](.
         KeyReference::optional("settings", "table", "`[module.settings]`: settings that the module receives at its start, as text; texts, numbers and booleans."),
         KeyReference::with_default("fetch", "list of `HOST:PORT`", "[]", "Servers that the module may fetch from by `http://` URLs: exact (`api.example.com:80`, `192.0.2.1:8080`, `[2001:db8::1]:80`), or with labels in front (`*.example.com:80`, without `example.com` itself). The port is always written. Other requests fail, and the error log reports them. Paths of the module's own site need no entry."),
         KeyReference::with_default("separate", "boolean", "false", "Run the library in a separate process, so that a crash ends only that.").only_with(&["library"]),
-        KeyReference::with_default("memory", "size, 64K to 4G", "\"16M\"", "Memory of an instance. Beyond it the instance is ended: 500.").only_with(&["wasm"]),
+        KeyReference::with_default("memory", "size, 64K to 4G", "\"16M\"", "Memory of an instance. Beyond it `memory.grow` returns -1.").only_with(&["wasm"]),
         KeyReference::with_default("compute", "duration, 1ms to 24h", "\"1s\"", "Time that an instance may compute without a pause. Longer: 500.").only_with(&["wasm"]),
         KeyReference::with_default("keep", "boolean", "false", "Use an instance for one request after the other, with its state; otherwise each request has a new one.").only_with(&["wasm"]),
     ],

@@ -222,7 +222,7 @@ connection.
 `lowroad check` reports a key that doesn't fit, a certificate that is expired or incomplete, a name without a certificate, and files that other users can read or
 change. Only an unusable certificate prevents the start; everything else is logged.
 
-Changed certificates and keys are loaded within two seconds, without a reload; an unusable file leaves the old one in use. They are first read
+Changed certificates and keys are loaded within a second, without a reload; an unusable file leaves the old one in use. They are first read
 before the server gives up root, later as the server's `user` or by [a helper with root's
 rights](../operation.md#files-that-only-root-may-open). `client_ca` is read at the start and at SIGHUP. A reload keeps files that it can't read
 again, with a warning.

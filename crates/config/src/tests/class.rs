@@ -1,4 +1,4 @@
-//! Traffic classes: the result of valid ones, and the problem for each mistake.
+//! Traffic classes: the result of valid classes, and the problem for each mistake.
 
 use lowroad_limits::RequestRate;
 

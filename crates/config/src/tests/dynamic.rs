@@ -1,4 +1,4 @@
-//! Routes, modules and databases: the result of valid ones, and the problem for each mistake.
+//! Routes, modules and databases: the result of valid sections, and the problem for each mistake.
 
 use super::*;
 

@@ -60,7 +60,7 @@ impl EpollDatagrams {
         id: DatagramSocketId,
         socket: DatagramSocket,
     ) -> io::Result<()> {
-        // Replaces a socket with the same number.
+        // The new socket replaces a socket with the same number.
         self.close(epoll, id);
         epoll::add(epoll, &socket, data(id), EventFlags::IN)?;
         let index = usize::from(id.0);
@@ -274,7 +274,7 @@ impl DatagramPort {
 /// The position of a send in its trains.
 #[derive(Default)]
 struct SendCursor {
-    /// The first train that is not sent.
+    /// The first train that is not sent completely.
     train: usize,
     /// The train that the kernel refuses to segment.
     single_train: Option<usize>,
@@ -300,7 +300,7 @@ impl SendCursor {
 struct SendChunk {
     train: usize,
     range: Range<usize>,
-    /// Set if the part has several datagrams, which the kernel segments.
+    /// The length of each datagram; set if the part has several, into which the kernel segments it.
     segment_len: Option<u16>,
 }
 

@@ -61,7 +61,7 @@ impl UpstreamNetwork for EpollNetwork {
         let Some(socket) = socket.downcast_mut::<EpollSocket>() else {
             return Err(io::ErrorKind::Unsupported.into());
         };
-        // Removed first, so that no further event has the old identifier.
+        // The old registration is removed first, so that no further event has the old identifier.
         epoll::delete(&socket.epoll, &socket.fd)?;
         epoll::add(
             &self.0,

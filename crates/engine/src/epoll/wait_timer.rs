@@ -38,7 +38,8 @@ impl WaitTimer {
         if self.fires_ms.is_some_and(|fires_ms| fires_ms <= end_ms) {
             return true;
         }
-        // Relative: `now_ms` comes from a coarse clock, which lags behind the clock of an absolute timer.
+        // The time is relative, as `now_ms` comes from a coarse clock, which lags behind the clock of an absolute
+        // timer.
         let once = Itimerspec {
             it_interval: timespec(0),
             it_value: timespec(timeout_ms),
@@ -102,7 +103,7 @@ impl WakeTimer {
         }
         let once = Itimerspec {
             it_interval: timespec(0),
-            // 0 would disarm it.
+            // A time of 0 would disarm the timer.
             it_value: timespec_of_us(at_us.max(1)),
         };
         let set = timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &once);

@@ -17,7 +17,7 @@ const BLOCK_LEN: u64 = 256 << 10;
 /// The number of blocks that get digests in the first pass, and in each later one.
 const TAKEN_FIRST: usize = 4;
 const TAKEN_MAX: usize = 256;
-/// Longer files get no digests, as these would take more than about 2 MB of memory.
+/// Longer files get no digests, as the digests would take more than about 2 MB of memory.
 pub(super) const DIGESTED_LEN_MAX: u64 = 16 << 30;
 
 /// The bytes read, or the reason why there are none.

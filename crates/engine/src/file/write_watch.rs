@@ -33,7 +33,7 @@ const SETTLE_TIME: Duration = Duration::from_millis(20);
 /// The maximum number of checks in a row, for a file that is touched again and again.
 const CHECKS_MAX: usize = 3;
 
-/// The inotify watch on the inode of an open file; removed when this is dropped.
+/// The inotify watch on the inode of an open file; removed when this value is dropped.
 #[derive(Debug)]
 pub(super) struct WriteWatch {
     id: i32,

@@ -185,7 +185,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     }
 }
 
-/// Reads the complete body at the start of `input`. Returns its length there in bytes.
+/// Reads the complete body at the start of `input`. Returns the number of bytes of `input` that were used.
 fn read_whole(
     http: &mut H1Server,
     incoming: &mut RequestBodyStream,

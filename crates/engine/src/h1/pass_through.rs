@@ -35,7 +35,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         true
     }
 
-    /// Passes an incomplete request head through, after the end of input or its timeout.
+    /// Passes an incomplete request head through, after the end of input or the timeout for heads.
     pub(crate) fn pass_partial_head_through(&mut self, worker: &mut WorkerContext<D, V>) {
         if self.lingering || self.protocol.is_tunnel() || !self.has_partial_head {
             return;
@@ -67,7 +67,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             incoming.data(input);
         }
         let local = worker.worker_handle.clone();
-        // Detached: the task ends when both directions have ended, or the connection closes.
+        // The task is detached: it ends when both directions have ended, or the connection closes.
         worker
             .worker_handle
             .tasks

@@ -64,7 +64,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 session.used_ms + idle_timeout_ms
             }
             // Input does not postpone the next check, not even one that is due; `on_h2_deadline` sets the deadline of
-            // the one after.
+            // the check after that.
             false => self.deadline_ms.min(next_check_ms),
         };
         self.schedule_check(worker);
@@ -131,7 +131,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 }
             }
         } else if session.is_draining {
-            // The second GOAWAY: requests sent before the client saw the first one count (RFC 9113 §6.8).
+            // This is the second GOAWAY: requests sent before the client saw the first GOAWAY count (RFC 9113 §6.8).
             session.http.send_final_goaway(&mut worker.out.bytes);
         } else if session.http.is_idle()
             && !is_sending

@@ -13,8 +13,8 @@ use libc::{cmsghdr, iovec, mmsghdr, msghdr, sockaddr_in, sockaddr_in6, sockaddr_
 
 /// Maximum number of messages of one call.
 pub const MESSAGES_MAX: usize = 32;
-/// Space for the control messages of a message, in words, as their headers are word-aligned. The enabled ones take at
-/// most 144 bytes.
+/// Space for the control messages of a message, in words, as their headers are word-aligned. The enabled control
+/// messages take at most 144 bytes.
 const CONTROL_WORDS: usize = 32;
 
 /// Memory for the addresses and control messages of a call.

@@ -230,7 +230,7 @@ impl TlsTransport {
                 self.end = Some(TlsEnd::Fault(fault));
             }
         }
-        // Sends the session's own records. Bytes that the socket does not accept are sent when it has room.
+        // The session's own records are sent now; bytes that the socket does not accept, when it has room.
         if !self.wire.is_empty() && !self.is_wire_in_flight {
             let _ = self.push(driver, socket, token);
         }

@@ -50,7 +50,7 @@ impl FileLoader {
         stamp: FileStamp,
     ) -> Result<NewRepresentation, StatusCode> {
         let file = self.open_sibling(request, sources)?;
-        // The precompressed file has changed since the identity was loaded.
+        // The precompressed file may have changed since the identity was loaded.
         if file.stamp != stamp {
             return Err(StatusCode::SERVICE_UNAVAILABLE);
         }
@@ -77,7 +77,7 @@ impl FileLoader {
             .body(0..identity.len() as usize)
             .ok_or(StatusCode::INTERNAL_ERROR)?;
         let Ok(Some(body)) = compression::compress(uncompressed, request.encoding) else {
-            // Removed, so that it is not tried again for this version of the file.
+            // The coding is removed, so that it is not tried again for this version of the file.
             identity.remove_encoding(request.encoding);
             return Err(StatusCode::NOT_ACCEPTABLE);
         };

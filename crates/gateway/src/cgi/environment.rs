@@ -42,7 +42,7 @@ const SOFTWARE: &str = concat!("lowroad/", env!("CARGO_PKG_VERSION"));
 impl CgiEnvironment<'_> {
     /// Calls `emit` once for each variable.
     pub fn for_each_variable(&self, mut emit: impl FnMut(&[u8], &[u8])) {
-        // Variables of the configuration replace these; they are emitted last.
+        // Variables of the configuration replace the standard variables of the same name, and are emitted last.
         let mut set = |name: &str, value: &[u8]| {
             if !self.is_extra(name.as_bytes()) {
                 emit(name.as_bytes(), value);
@@ -162,7 +162,7 @@ impl CgiEnvironment<'_> {
         let mut joined = Vec::new();
         for (index, (field, value)) in fields.iter().enumerate() {
             let has_same_name = |line: &&(&[u8], &[u8])| line.0.eq_ignore_ascii_case(field);
-            // Quadratic, but the number of fields is limited.
+            // The search is quadratic, but the number of fields is limited.
             let repeated = fields[..index].iter().any(|line| has_same_name(&line));
             if repeated || !self.is_wanted(field) || is_among(field, &hop_by_hop) {
                 continue;
@@ -238,8 +238,8 @@ fn write_variable_name(field: &[u8], name: &mut Vec<u8>) {
     }));
 }
 
-/// The fields that Connection lists as hop-by-hop (RFC 9110 §7.6.1). Its usual options, such as `close`, name no
-/// fields.
+/// The fields that Connection lists as hop-by-hop (RFC 9110 §7.6.1). The usual options of Connection, such as `close`,
+/// name no fields.
 fn hop_by_hop_fields<'f>(fields: &[(&'f [u8], &'f [u8])]) -> Vec<&'f [u8]> {
     fields
         .iter()

@@ -124,7 +124,7 @@ impl CgiProcess {
     /// Reads stderr until it is empty; returns whether anything was read.
     fn poll_stderr(&mut self, context: &mut Context<'_>) -> bool {
         let mut has_read = false;
-        // Before any output: a program that blocks on a full stderr pipe would deadlock.
+        // Stderr is read before any output: a program that blocks on a full stderr pipe would deadlock.
         while let Some(stderr) = &mut self.stderr {
             let mut buffer = ReadBuf::new(&mut self.buffer);
             match Pin::new(stderr).poll_read(context, &mut buffer) {
@@ -166,7 +166,7 @@ impl CgiProcess {
                 &std::io::Error::from_raw_os_error(errno),
             )),
             ExitOutcome::Signaled(signal) => Err(HandlerFailure::new(
-                // Killed, possibly by a resource limit: the output may be incomplete.
+                // The program was killed, possibly by a resource limit: the output may be incomplete.
                 StatusCode::BAD_GATEWAY,
                 format!("{file} ended with signal {signal}"),
             )),
@@ -177,7 +177,7 @@ impl CgiProcess {
         })
     }
 
-    /// Ends the process. With `is_graceful`, it first gets time to exit.
+    /// Ends the process. With `is_graceful`, the process first gets time to exit.
     fn end(&mut self, is_graceful: bool) {
         let Some(ProcessReaper {
             child,
@@ -278,7 +278,7 @@ fn variables(environment: &CgiEnvironment<'_>) -> Vec<EnvVariable> {
     let mut variables = Vec::new();
     let mut push_variable =
         |name: &[u8], value: &[u8]| variables.push((name.to_vec().into(), value.to_vec().into()));
-    // PATH first, so that a later variable of the same name overrides it.
+    // PATH comes first, so that a later variable of the same name overrides it.
     push_variable(b"PATH", PATH.as_bytes());
     environment.for_each_variable(push_variable);
     variables

@@ -106,7 +106,8 @@ impl CgiSpawner {
             process: child.handle(),
         });
         let (reader_link, notice) = (link.clone(), self.notice.clone());
-        // On a separate thread: receiving blocks, and outcomes must arrive even if all workers are busy.
+        // The receiver runs on a separate thread: receiving blocks, and outcomes must arrive even if all workers are
+        // busy.
         thread::Builder::new()
             .name("spawner".into())
             .spawn(move || reader_link.listen(child, &notice))?;
@@ -139,14 +140,14 @@ impl SpawnerLink {
         ends: &[OwnedFd; 3],
     ) -> Result<CgiChild, MessageError> {
         let (sender, receiver) = oneshot::channel();
-        // Registered before sending: otherwise the outcome might arrive first.
+        // The waiter is registered before sending: otherwise the outcome might arrive first.
         match &mut *lock(&self.waiters) {
             Some(waiters) => waiters.insert(id, sender),
             None => return Err(MessageError::Closed),
         };
         let ends = ends.each_ref().map(|end| end.as_fd());
         let sent = self.channel.send(message, &ends, SendMode::Wait);
-        // The message was not sent, so there will be no outcome.
+        // If the message was not sent, no outcome will arrive.
         if sent.is_err() {
             self.forget(id);
         }
@@ -162,7 +163,7 @@ impl SpawnerLink {
     /// Sends a message without blocking; if the socket is full, a temporary thread sends it.
     fn send_nonblocking(self: &Arc<SpawnerLink>, message: &ToSpawner) {
         let Ok(message) = encode(message) else { return };
-        // Called while values are dropped on a worker, which must not block.
+        // Destructors call this function on a worker, which must not block.
         if self.channel.send(&message, &[], SendMode::Try) == Err(MessageError::NotReady) {
             let link = self.clone();
             thread::spawn(move || link.channel.send(&message, &[], SendMode::Wait));
@@ -180,7 +181,7 @@ impl SpawnerLink {
             let waiter = lock(&self.waiters)
                 .as_mut()
                 .and_then(|waiters| waiters.remove(&id));
-            // The waiter has been removed if the request was cancelled.
+            // If the request was cancelled, the waiter was already removed.
             waiter.map(|waiter| waiter.send(outcome));
         }
         // Dropping the senders makes the outcomes of their programs `Lost`.

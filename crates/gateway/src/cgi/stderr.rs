@@ -6,9 +6,9 @@ use std::sync::Arc;
 use lowroad_handler::operator_notice::OperatorNotice;
 use lowroad_http::method::Method;
 
-/// Longer lines are truncated.
+/// The maximum length of a line; longer lines are truncated.
 const LINE_LEN_MAX: usize = 2048;
-/// The maximum number of lines per request; further ones are dropped.
+/// The maximum number of lines per request; further lines are dropped.
 const LINES_MAX: usize = 100;
 
 /// Splits the stderr of one request into lines.
@@ -72,7 +72,7 @@ impl StderrLines {
             true => "further lines are dropped".into(),
             false => text,
         };
-        // Escaped, because control characters could forge log lines.
+        // The text is escaped, because control characters could forge log lines.
         let text = text.escape_debug();
         (self.notice)(&format!("{script_file}: {method} {path}: {text}"));
     }

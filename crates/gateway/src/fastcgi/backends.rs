@@ -82,7 +82,7 @@ impl BackendSet {
         &self.workers[worker % self.workers.len()]
     }
 
-    /// The server, if it is a single one.
+    /// The server, if the route has only one.
     pub fn only(&self) -> Option<&Arc<FastCgiServer>> {
         match &self.members {
             BackendMembers::One(server) => Some(server),
@@ -282,7 +282,7 @@ fn settings(balance: &BalanceConfig) -> GroupSettings {
         },
         ..GroupSettings::default()
     };
-    // Unlimited: the pool and the routes already limit requests.
+    // The group sets no limit: the pool and the routes already limit requests.
     settings.circuit.requests_max = u32::MAX;
     settings.circuit.pending_max = u32::MAX;
     settings

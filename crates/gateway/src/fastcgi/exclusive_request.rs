@@ -121,7 +121,7 @@ impl ExclusiveRequest {
             match event {
                 FastCgiEvent::Output(ID, range) => {
                     output.extend_from_slice(&bytes[range]);
-                    // After an empty FCGI_STDOUT record came more output, so the response was not complete.
+                    // More output shows that an earlier empty FCGI_STDOUT record did not end the response.
                     self.output_ended = false;
                     part = Some(ProgramOutput::Output);
                 }
@@ -227,7 +227,7 @@ impl ProgramLink for ExclusiveRequest {
     }
 
     fn finish(self, fed: bool) {
-        // Called only after a response, so that an unreachable server is not probed.
+        // The server is probed only after a response, so that an unreachable server is not probed.
         self.server.probe_once(self.lease.worker);
         // With unsent bytes the connection is unusable: the server would read the next request as a part of this one.
         let is_sent = fed && !self.write_failed && self.out_written == self.out.len();

@@ -43,7 +43,7 @@ impl FastCgiLink {
         }
     }
 
-    /// Whether the connection is open and has no input, as an idle one must. In this case no system call is made.
+    /// Whether the connection is open and has no input, as an idle connection must. If so, no system call is made.
     pub fn is_quiet(&mut self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
         // Input on an idle connection would belong to no request.

@@ -25,9 +25,9 @@ use crate::cgi::stderr::StderrLines;
 
 /// The maximum number of concurrent requests per connection.
 const REQUESTS_MAX: usize = 64;
-/// The output of a request that is buffered, in bytes.
+/// The maximum length of a request's buffered output, in bytes.
 const OUTPUT_LEN_MAX: usize = 256 << 10;
-/// The input of a request that is buffered, in bytes.
+/// The maximum length of a request's buffered input, in bytes.
 const INPUT_LEN_MAX: usize = 64 << 10;
 /// The time for which one request may block the others.
 const STALL_MAX: Duration = Duration::from_secs(5);
@@ -113,7 +113,7 @@ impl RequestSlot {
             .end_status
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = Some(end_status);
-        // After `end_status` is set: the owner reads it at the end of the output.
+        // The output ends only now: at its end, the owner reads `end_status`.
         if let Some(output) = self.output {
             output.end();
         }
@@ -134,7 +134,7 @@ impl MultiplexedLink {
             unfinished_bodies: Vec::new(),
             stalled: None,
             is_closed: false,
-            // Replaced by the first poll of the task, which follows from spawning it.
+            // The first poll of the task, which follows from spawning it, replaces this waker.
             driver: Waker::noop().clone(),
         };
         let shared = Arc::new(MultiplexedLink {
@@ -294,7 +294,7 @@ impl LinkDriver {
         let mut state = shared.lock();
         // The waker may differ on each poll.
         state.driver = context.waker().clone();
-        // Bounded, so that other tasks of the worker can run.
+        // The loop is bounded, so that other tasks of the worker can run.
         for _ in 0..64 {
             let progress = self
                 .write(&mut state, context)
@@ -374,7 +374,7 @@ impl LinkDriver {
             None if state.is_idle() => Some(TimerPurpose::Idle),
             _ => None,
         };
-        // Set only if the purpose changes: otherwise the timer would never expire.
+        // The timer is set only if the purpose changes: otherwise it would never expire.
         if purpose != self.timer_purpose {
             self.timer_purpose = purpose;
             let timeout = match purpose {
@@ -427,13 +427,13 @@ impl RequestSlots {
         last_sent_id: &mut u16,
         context: &mut Context<'_>,
     ) -> Option<FastCgiRecord> {
-        // Aborts first: they free IDs and stop useless work of the server.
+        // Aborts are sent first: they free IDs and stop useless work of the server.
         while let Some(id) = self.cancelled.pop() {
             if let Some(abort) = self.abort(id) {
                 return Some(abort);
             }
         }
-        // The server may wait for the end of this body before it releases the ID.
+        // The server may wait for the end of an unfinished body before it releases the ID.
         if let Some(id) = self.unfinished_bodies.pop() {
             return Some(FastCgiRecord::new(record::stdin(id, 0), Bytes::new()));
         }
@@ -466,7 +466,7 @@ impl RequestSlots {
         None
     }
 
-    /// The next request ID in use after `id`, or else the first.
+    /// The next request ID in use after `id`, or else the first one in use.
     fn next_id(&self, id: u16) -> Option<u16> {
         let mut later_slots = self.slots.range((Excluded(id), Unbounded));
         let next = later_slots
@@ -478,7 +478,7 @@ impl RequestSlots {
     /// Aborts a request in progress. Its ID is free once the server has ended the request.
     fn abort(&mut self, id: u16) -> Option<FastCgiRecord> {
         let slot = self.slots.get_mut(&id)?;
-        // No record was sent, so there is nothing to abort at the server.
+        // If no record was sent, there is nothing to abort at the server.
         if !slot.has_begun {
             self.slots.remove(&id);
             return None;

@@ -232,7 +232,7 @@ impl FastCgiDecoder {
             }
             let start = offset + HEADER_LEN;
             check(kind, len, header)?;
-            // The record is incomplete: it is decoded again when more bytes have arrived.
+            // If the record is incomplete, its decoding is repeated when more bytes have arrived.
             let Some(content) = bytes.get(start..start + len) else {
                 return Ok((None, offset));
             };
@@ -260,11 +260,11 @@ fn decode_short_record(
 ) -> Result<FastCgiEvent, BadRecord> {
     Ok(match kind {
         END_REQUEST => {
+            // The protocol status is the fifth byte (§5.5); other values are undefined.
             let end_status = match content.get(4) {
                 Some(0) => FastCgiEnd::Complete,
                 Some(1) => FastCgiEnd::CannotMultiplex,
                 Some(2) => FastCgiEnd::Overloaded,
-                // The protocol status is the fifth byte (§5.5); other values are undefined.
                 Some(3) => FastCgiEnd::UnknownRole,
                 _ => return Err(not_fastcgi(header)),
             };

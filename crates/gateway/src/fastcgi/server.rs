@@ -56,7 +56,7 @@ impl FastCgiServers {
             servers.insert(address, Arc::downgrade(&new));
             new
         });
-        // Routes of different configurations share the pool: its limit is the largest of theirs.
+        // Routes of different configurations share the pool: its limit is the largest limit of these routes.
         server.pool.raise(connections_max);
         server
     }
@@ -113,7 +113,7 @@ impl Connection for FastCgiLink {
 impl FastCgiServer {
     fn new(address: ServerAddress, workers: Arc<[WorkerHandle]>) -> FastCgiServer {
         let limits = PoolLimits {
-            // Raised by `FastCgiServers::get` for each route.
+            // `FastCgiServers::get` raises this limit for each route.
             connections_max: 0,
             // Routes already limit the number of requests.
             waiting_max: usize::MAX,
@@ -155,7 +155,7 @@ impl FastCgiServer {
         fresh: bool,
         timeouts: AcquireTimeouts,
     ) -> Result<FastCgiLease, ServerUnreachable> {
-        // First without await, because an idle connection is the common case.
+        // An idle connection is the common case, so the pool is tried without await first.
         let idle_lease = (!fresh).then(|| self.pool.try_lease(worker));
         if let Some(lease) = idle_lease.flatten() {
             return Ok(lease);

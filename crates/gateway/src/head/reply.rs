@@ -184,7 +184,7 @@ impl BodyRemainder {
             return Ok(true);
         };
         if let Some(remaining) = &mut self.remaining {
-            // Never more than declared, as in `finish`.
+            // Bytes beyond the declared length are dropped, as in `finish`.
             bytes.truncate(usize::try_from(*remaining).unwrap_or(usize::MAX));
             *remaining -= u64::try_from(bytes.len()).unwrap_or(*remaining);
         }

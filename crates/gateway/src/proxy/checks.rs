@@ -45,8 +45,8 @@ struct HealthProbe {
 }
 
 impl HealthChecks {
-    /// Prepares checks for the members of `upstream`; none is started yet. `notice` is called when a member's health
-    /// changes.
+    /// Prepares checks for the members of `upstream`; no check is started yet. `notice` is called when a member's
+    /// health changes.
     pub fn new(
         origin: &lowroad_config::OriginConfig,
         settings: &OriginCheck,
@@ -93,7 +93,7 @@ impl HealthChecks {
                 endpoint.record_failure(&reason);
             }
         };
-        // Kept in `tasks`, because dropping the handle ends the checks.
+        // The handle is kept in `tasks`, because dropping it ends the checks.
         let task = checks::begin(
             &upstream,
             member,
@@ -146,7 +146,7 @@ impl HealthChecks {
 
 impl HealthCheck<Arc<OriginEndpoint>> for HealthProbe {
     async fn check(&self, endpoint: &Arc<OriginEndpoint>, _: &WorkerHandle) -> Result<(), String> {
-        // A new connection, since a pooled one would not show whether the server accepts connections.
+        // The check uses a new connection, since a pooled one would not show whether the server accepts connections.
         let link = endpoint.pool.connect(self.worker, self.timeouts).await;
         let mut link =
             link.map_err(|unavailable| unavailable_text(&unavailable, self.timeouts, ""))?;
@@ -157,7 +157,7 @@ impl HealthCheck<Arc<OriginEndpoint>> for HealthProbe {
             .request(Method::Get, path, lines, BodyLen::None, &mut out);
         encoded.map_err(|_| "the connection was not ready")?;
         let mut written = 0;
-        // The request is short: it can be sent before reading the response.
+        // The request is short, so it can be sent completely before the response is read.
         while written < out.len() {
             let piece = [IoSlice::new(&out[written..])];
             let len = poll_fn(|context| link.poll_write(context, &piece)).await;

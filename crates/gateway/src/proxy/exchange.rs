@@ -160,7 +160,7 @@ impl ProxyExchange {
             }
             Err(failure) => return Err(self.into_failure(failure)),
         };
-        // Not an upgrade: the tunnel permit is released.
+        // The response is not an upgrade, so the tunnel permit is released.
         self.permit.release_tunnel();
         // The response is forwarded, but counts against the member.
         if matches!(head.status.code(), 502..=504) {
@@ -177,7 +177,7 @@ impl ProxyExchange {
             Ok(collected) => collected,
             Err(failure) => return Err(self.into_failure(failure)),
         };
-        // Complete and without trailers: returned as bytes with a known length instead of a stream.
+        // A complete body without trailers is returned as bytes with a known length instead of a stream.
         if let (Some(None), false) = (&end_trailers, is_bodiless) {
             self.finish();
             return Ok(head.response(ResponseContent::Bytes(join_parts(parts))));
@@ -185,7 +185,7 @@ impl ProxyExchange {
         // The remaining body is streamed: its length may be unknown, and the client may be slower than the origin.
         let (sender, stream) = stream(BUFFER_LEN_MAX);
         for part in parts {
-            // Cannot fail: this function holds the receiver.
+            // `push` cannot fail: this function holds the receiver.
             let _ = sender.push(part);
         }
         let len = head.len;
@@ -243,9 +243,9 @@ impl ProxyExchange {
         &mut self,
     ) -> Result<(VecDeque<Bytes>, Option<BodyTrailers>), HandlerFailure> {
         let (mut parts, mut len) = (VecDeque::new(), 0);
-        // Bounded: a fast origin must not fill memory before the client gets the head.
+        // The loop is bounded: a fast origin must not fill memory before the client gets the head.
         while len < COLLECTED_LEN_MAX {
-            // `Poll::Ready` around the inner poll: polls once, without waiting.
+            // `Poll::Ready` around the inner poll makes this a single poll, without waiting.
             let event = poll_fn(|context| Poll::Ready(self.poll_event(context))).await;
             match event {
                 Poll::Pending => break,
@@ -275,7 +275,7 @@ impl ProxyExchange {
             }
             // The client disconnected, which is not a failure.
             Ok(None) => {}
-            // An empty detail: the client caused the failure.
+            // An empty detail means that the client caused the failure.
             Err(failure) if failure.detail.is_empty() => {}
             Err(failure) => {
                 self.report(self.evidence.unwrap_or(AttemptOutcome::Cancelled));
@@ -314,7 +314,7 @@ impl ProxyExchange {
                 }
             }
             let event = poll_fn(|context| self.poll_event(context));
-            // Short ticks instead of one long timeout, which would be set again for each part.
+            // Short ticks replace one long timeout, which would have to be set again for each part.
             let Ok(event) = executor.timeout(tick, event).await else {
                 idle_time += tick;
                 match idle_time >= idle_timeout {
@@ -325,7 +325,7 @@ impl ProxyExchange {
             idle_time = Duration::ZERO;
             match event? {
                 ExchangeEvent::Received(ResponseEvent::Data(data)) => {
-                    // The client disconnected: dropping the lease cancels the request at the origin.
+                    // If the client disconnected, dropping the lease cancels the request at the origin.
                     if sender.push(data).is_err() {
                         return Ok(None);
                     }
@@ -356,7 +356,7 @@ impl ProxyExchange {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Result<ExchangeEvent, HandlerFailure>> {
-        // Sends first: the origin may wait for the body before it responds.
+        // The request is sent first: the origin may wait for the body before it responds.
         let sent = self.poll_send(context)?;
         match self.lease.connection.poll_event(context) {
             Poll::Ready(Ok(event)) => {
@@ -388,7 +388,7 @@ impl ProxyExchange {
     /// The client aborted the request body.
     fn poll_send(&mut self, context: &mut Context<'_>) -> Result<bool, HandlerFailure> {
         let mut has_sent = false;
-        // Bounded: a fast client and a fast origin must not starve other tasks of the worker.
+        // The loop is bounded: a fast client and a fast origin must not starve other tasks of the worker.
         for _ in 0..16 {
             if !self.send_state.has_more() {
                 match self.next_piece(context)? {
@@ -457,7 +457,7 @@ impl ProxyExchange {
     /// Ends the exchange. The connection is kept if request and response are complete.
     fn finish(mut self: Box<Self>) {
         self.report(self.evidence.unwrap_or(AttemptOutcome::Answered));
-        // The origin would read the next request as a part of the unfinished body.
+        // After an unfinished body, the origin would read the next request as a part of it.
         if self.progress == BodyProgress::Sent
             && self.is_shared
             && !self.send_state.has_more()
@@ -475,7 +475,7 @@ impl ProxyExchange {
         }
     }
 
-    /// Converts the exchange to a failure, with how far the attempt got.
+    /// Converts the exchange to a failure that records how far the attempt got.
     fn into_failure(self: Box<Self>, failure: HandlerFailure) -> ProxyFailure {
         let is_lost = self.evidence == Some(AttemptOutcome::Lost);
         // A body cannot be replayed once its beginning was discarded.

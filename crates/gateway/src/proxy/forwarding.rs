@@ -50,7 +50,7 @@ const NOT_FORWARDED_LEN_MAX: usize = NOT_FORWARDED[NOT_FORWARDED.len() - 1].len(
 
 /// For each length, the index of its first name, so that a name is compared only with names of equal length.
 const STARTS: [u8; NOT_FORWARDED_LEN_MAX + 2] = {
-    // A const block, evaluated at compile time, where iterators are not available.
+    // Const evaluation has no iterators, hence the `while` loops.
     let mut starts = [0; NOT_FORWARDED_LEN_MAX + 2];
     let (mut len, mut index) = (0, 0);
     while len < starts.len() {
@@ -103,7 +103,7 @@ pub fn request_lines<'r>(
 ) -> Option<&'r [u8]> {
     write_line(out, b"Host: ", terms.host);
     let start = out.len();
-    // Fast path: Connection rarely names fields; only then is a second pass needed.
+    // Fast path: a second pass is needed only if Connection names fields, which is rare.
     let (hop_by_hop, dropped) = match write_forwarded(request, &FieldNames::NONE, out) {
         Some(dropped) => (FieldNames::NONE, dropped),
         None => {
@@ -117,7 +117,8 @@ pub fn request_lines<'r>(
     // Upgrade is valid only if Connection names it (RFC 9110 §7.8).
     let wants_upgrade = hop_by_hop.contains(b"upgrade") && !terms.has_body;
     let protocol = wants_upgrade.then(|| request.upgrade()).flatten();
-    // An HTTP/1.1 handshake without a key is invalid and must stay invalid (RFC 6455 §4.2.1).
+    // Only a handshake of another version gets a key: an HTTP/1.1 handshake without one is invalid and must stay
+    // invalid (RFC 6455 §4.2.1).
     if !request.version.is_http1()
         && protocol.is_some_and(|protocol| protocol.eq_ignore_ascii_case(b"websocket"))
         && request.field("Sec-WebSocket-Key").is_none()
@@ -151,8 +152,8 @@ pub fn request_lines<'r>(
     if terms.adds_via {
         out.extend_from_slice(b"Via: ");
         write_via(out, request, dropped.has_via);
-    // Transparent: the client's Via is forwarded without an entry for this proxy.
     } else if dropped.has_via {
+        // The client's Via is forwarded without an entry for this proxy.
         for (name, value) in request.fields().filter(|(name, _)| is_via(name)) {
             write_field_line(out, name, value);
         }
@@ -168,7 +169,7 @@ struct DroppedFields {
 }
 
 /// Appends the forwarded fields, except those in `hop_by_hop`. Returns `None` if `hop_by_hop` is empty although
-/// Connection names fields: the caller must collect these first.
+/// Connection names fields: the caller must collect these names first.
 fn write_forwarded(
     request: &HandlerRequest,
     hop_by_hop: &FieldNames<&[u8]>,
@@ -191,13 +192,12 @@ fn write_forwarded(
                 }
                 _ => {}
             }
-        // Forwarded with a decremented value (RFC 9110 §7.6.2); an invalid value is dropped.
         } else if counts_forwards && name.eq_ignore_ascii_case(b"max-forwards") {
+            // The value is decremented (RFC 9110 §7.6.2); a field with an invalid value is dropped.
             let remaining = max_forwards(request).and_then(|max| max.checked_sub(1));
             if let Some(remaining) = remaining {
                 write_field_line(out, name, remaining.to_string().as_bytes());
             }
-        // In CGI variables, names with `_` would be indistinguishable from names with `-`.
         } else if !hop_by_hop.contains(name) && !is_ambiguous(name) {
             write_field_line(out, name, value);
         }

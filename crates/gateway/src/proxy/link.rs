@@ -79,7 +79,7 @@ pub enum OriginFault {
 }
 
 impl PoolConnector for OriginConnector {
-    /// Boxed, because leases are moved often.
+    /// The connection is boxed, because leases are moved often.
     type PooledConnection = Box<OriginLink>;
 
     async fn open(&self, socket: UpstreamSocket, _: &WorkerHandle) -> io::Result<Box<OriginLink>> {
@@ -148,7 +148,7 @@ impl OriginLink {
             if let Some(event) = self.next_event()? {
                 return Poll::Ready(Ok(event));
             }
-            // Handled only after all input was parsed: some bodies end with the connection.
+            // The end of the connection is handled only after all input was parsed: some bodies end with it.
             if self.is_eof {
                 return Poll::Ready(self.handle_eof());
             }
@@ -251,7 +251,7 @@ impl OriginLink {
     /// Handles the end of the connection, which ends some bodies (RFC 9112 §6.3).
     fn handle_eof(&mut self) -> Result<ResponseEvent, OriginFault> {
         match self.http.handle_eof() {
-            // A response without a length ends with the connection; any other one is truncated.
+            // A response without a length ends with the connection; any other response is truncated.
             Ok(true) => Ok(ResponseEvent::End(None)),
             Ok(false) | Err(ResponseFault::Truncated) => Err(OriginFault::Closed),
             Err(fault) => Err(fault.into()),
@@ -259,7 +259,7 @@ impl OriginLink {
     }
 
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<(), OriginFault>> {
-        // Moves the input only if the buffer is full: doing so for each read would take quadratic time.
+        // The input is moved only if the buffer is full: moving it for each read would take quadratic time.
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         } else if self.end == self.input.len() {

@@ -92,7 +92,7 @@ impl OriginRegistry {
         if let Some(servers) = lock(&self.origins).get(&key).and_then(Weak::upgrade) {
             return Ok(servers);
         }
-        // Without the lock, because names are resolved and files are read.
+        // The lock is not held here, because names are resolved and files are read.
         let servers = Arc::new(OriginServers::new(
             &origin.name,
             self.members(origin, notice)?,
@@ -231,7 +231,7 @@ impl OriginPools {
         let mut pools = lock(&self.pools);
         let key = (address, transport.tls.clone());
         if let Some(pool) = pools.get(&key).and_then(Weak::upgrade) {
-            // Routes of different configurations share the pool: its limit is the largest of theirs.
+            // Routes of different configurations share the pool: its limit is the largest limit of these routes.
             pool.raise(transport.connections_max);
             return pool;
         }
@@ -350,7 +350,8 @@ fn settings(origin: &OriginConfig) -> GroupSettings {
         fall: check.fall,
     });
     let mut circuit = default.circuit;
-    // As many requests as connections, and as many waiting: the limits of the routes are reached first.
+    // The group admits as many requests as connections, and as many waiting ones: the limits of the routes are reached
+    // first.
     circuit.requests_max = u32::try_from(origin.connections_max).unwrap_or(u32::MAX);
     circuit.pending_max = circuit.requests_max;
     GroupSettings {
@@ -382,7 +383,7 @@ fn retry(origin: &OriginConfig) -> RetryLimits {
 ///
 /// # Errors
 /// The same text as from [`OriginRegistry::get`].
-// All servers share the TLS files of the origin, so one of them is enough.
+// All servers share the TLS files of the origin, so checking with one server is enough.
 pub fn check_tls(origin: &OriginConfig) -> Result<(), String> {
     let mut names = (origin.servers.iter()).filter_map(|server| tls_name(origin, server));
     match names.next() {
@@ -423,7 +424,7 @@ fn transport(_: &str, _: &OriginTls) -> Result<UpstreamTransport, String> {
     Err(missing.to_string())
 }
 
-/// The modification times of the TLS files: with a replaced certificate, the origin is a different one.
+/// The modification times of the TLS files: an origin with a replaced certificate is a different origin.
 fn modification_times(tls: &OriginTls) -> ChangeTimes {
     let identity = tls
         .identity

@@ -1,4 +1,4 @@
-//! Route permits for requests and for tunnels. Tunnels have a limit of their own, since they may last for days.
+//! Route permits for requests and for tunnels. Tunnels have a separate limit, since they may last for days.
 
 use std::net::IpAddr;
 use std::sync::Arc;

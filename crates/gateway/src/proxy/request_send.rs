@@ -59,7 +59,7 @@ impl RequestSend {
     /// Returns an empty buffer for the framing of the next piece; called after all bytes were sent.
     pub fn reset_framing(&mut self) -> &mut Vec<u8> {
         self.out.clear();
-        // Reuses the framing buffer of the last piece.
+        // The framing buffer of the last piece is reused.
         if let SendBuffer::Framed(framed) = &mut self.buffer {
             self.out = framed.take_prefix();
         }

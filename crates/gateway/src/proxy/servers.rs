@@ -92,7 +92,7 @@ impl OriginEndpoint {
 /// An attempt at one member of a group.
 pub type OriginAttempt = UpstreamAttempt<Arc<OriginEndpoint>>;
 
-/// The servers of an origin, which all routes to it share. Dropping this ends its tasks.
+/// The servers of an origin, which all routes to it share. Dropping this value ends the tasks of the group.
 pub struct OriginServers {
     /// The origin's name in the log.
     pub name: Box<str>,
@@ -259,7 +259,7 @@ impl OriginServers {
             key(hash_by, &probe)
         });
         let now_ms = group.workers[worker % group.workers.len()].timers.now_ms();
-        // Relaxed: the values only have to be distinct.
+        // Relaxed suffices: the values only have to be distinct.
         let random = mixed(self.random.fetch_add(1, Relaxed));
         let pick = PickRequest {
             key,

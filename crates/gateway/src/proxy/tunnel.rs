@@ -1,5 +1,5 @@
-//! The tunnel to an origin after an upgrade: bytes are forwarded in both directions, with backpressure, until each
-//! ends.
+//! The tunnel to an origin after an upgrade: bytes are forwarded in both directions, with backpressure, until both have
+//! ended.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
@@ -94,13 +94,13 @@ impl TunnelPump {
                 _ => {}
             }
         }
-        // Bounded, so that one busy tunnel does not starve other connections of the worker.
+        // The number of rounds is bounded, so that one busy tunnel does not starve other connections of the worker.
         context.waker().wake_by_ref();
         Poll::Pending
     }
 
     fn forward_to_origin(&mut self, context: &mut Context<'_>) -> TunnelState {
-        // The next piece is read after this one is sent: backpressure to the client.
+        // The next piece is read only after the current piece is sent: backpressure to the client.
         if self.remaining > 0 {
             let connection = &mut self.exchange.lease.connection;
             return match connection.poll_write_buffer(context, &mut self.piece) {

@@ -40,7 +40,7 @@ pub trait ProgramLink: Send + Unpin + 'static {
         output: &mut Vec<u8>,
     ) -> Poll<Result<ProgramOutput, HandlerFailure>>;
 
-    /// Whether the program was lost before it can have processed any of the request.
+    /// Whether the program was lost before it can have processed any part of the request.
     fn is_unused(&self) -> bool {
         false
     }
@@ -130,7 +130,7 @@ pub async fn answer<P: ProgramLink>(
     match exchange.receive_head(&mut reply, idle_timeout).await {
         Ok(ScriptProgress::All) => {
             exchange.finish();
-            // The output was complete, so the failure is the script's: another server would not help.
+            // The output was complete, so the script caused the failure: another server would not help.
             reply.finish().map_err(|failure| ScriptFailure {
                 failure,
                 replayable_body: None,
@@ -286,7 +286,7 @@ impl<P: ProgramLink> ScriptExchange<P> {
             Ok(true) => {
                 self.finish();
                 let script_file = rest.script_file().clone();
-                // Fewer bytes than declared: the response is truncated, and the operator is informed.
+                // If there were fewer bytes than declared, the response is truncated, and the operator is informed.
                 if let Err(missing) = rest.end() {
                     notice(&format!(
                         "{} sent {missing} bytes too few",
@@ -365,7 +365,7 @@ impl<P: ProgramLink> ScriptExchange<P> {
     async fn feed_until_room(&mut self, rest: &BodyRemainder) -> Result<(), ()> {
         let mut room = std::pin::pin!(rest.room());
         poll_fn(|context| {
-            // The client first: when its buffer has room, `stream_parts` continues.
+            // The client is polled first: when its buffer has room, `stream_parts` continues.
             if let Poll::Ready(room) = room.as_mut().poll(context) {
                 return Poll::Ready(room.map_err(|_| ()));
             }
@@ -382,7 +382,7 @@ impl<P: ProgramLink> ScriptExchange<P> {
         context: &mut Context<'_>,
         output: &mut Vec<u8>,
     ) -> Poll<Result<ScriptEvent, HandlerFailure>> {
-        // Input first: a program may need the body before it responds.
+        // The input is passed first: a program may need the body before it responds.
         let fed = match self.poll_feed(context) {
             Ok(fed) => fed,
             Err(failure) => return Poll::Ready(Err(failure)),
@@ -397,9 +397,9 @@ impl<P: ProgramLink> ScriptExchange<P> {
     /// Passes as much of the request body as the program accepts; returns whether it took any byte.
     fn poll_feed(&mut self, context: &mut Context<'_>) -> Result<bool, HandlerFailure> {
         let mut fed = false;
-        // Bounded: a fast client and a fast program must not starve other tasks of the worker.
+        // The loop is bounded: a fast client and a fast program must not starve other tasks of the worker.
         for _ in 0..16 {
-            // A placeholder while the state is moved; replaced below.
+            // `Refused` is only a placeholder while the state is moved.
             let feed = std::mem::replace(&mut self.feed, FeedState::Refused);
             let (feed, step) = self.feed_once(feed, context)?;
             self.feed = feed;
@@ -421,7 +421,7 @@ impl<P: ProgramLink> ScriptExchange<P> {
     ) -> Result<(FeedState, FeedStep), HandlerFailure> {
         Ok(match feed {
             FeedState::Untouched(mut body) => match body.poll_next(context) {
-                // Still untouched: while no byte was read, the request can be sent to another program.
+                // The body stays `Untouched`: while no byte was read, the request can be sent to another program.
                 Poll::Pending => (FeedState::Untouched(body), FeedStep::Wait),
                 Poll::Ready(next) => (next_feed_state(body, next)?, FeedStep::Continue),
             },

@@ -81,7 +81,7 @@ fn open_without_openat2(
     if !allowed {
         return Err(Errno::XDEV);
     }
-    // O_NOFOLLOW: the path is resolved, so a link at its end was created since then.
+    // O_NOFOLLOW: the path is resolved, so a link at its end was created afterwards.
     let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     rustix::fs::openat(CWD, &real, flags, Mode::empty())
 }
@@ -117,7 +117,7 @@ impl ScriptCache {
             return;
         }
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        // Cleared completely: entries live for only half a second anyway.
+        // The cache is cleared completely: entries live for only half a second anyway.
         if entries.values().map(HashMap::len).sum::<usize>() >= PATHS_MAX {
             entries.clear();
         }

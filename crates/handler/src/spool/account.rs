@@ -68,7 +68,7 @@ impl SpoolAccount {
 
     /// The threads for file access.
     pub(super) fn threads(&self) -> io::Result<HelperPool> {
-        // Under the lock, so that concurrent spools start the threads only once.
+        // The threads are started under the lock, so that concurrent spools start them only once.
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(threads) = &*threads {
             return Ok(threads.clone());

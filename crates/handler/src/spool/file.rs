@@ -145,7 +145,7 @@ impl Drop for TempFile {
 /// Creates a file without a name that only its owner may open.
 pub fn create_unnamed(folder: &Path) -> io::Result<File> {
     let file = tempfile::tempfile_in(folder)?;
-    // Regardless of the umask, since bodies may contain passwords.
+    // Set regardless of the umask, since bodies may contain passwords.
     file.set_permissions(Permissions::from_mode(0o600))?;
     Ok(file)
 }
@@ -156,7 +156,7 @@ async fn on_disk<T: Send + 'static>(
     threads: &HelperPool,
     job: impl FnOnce() -> T + Send + 'static,
 ) -> T {
-    // Limits the queue of the disk threads; waiting jobs are served in order.
+    // The permits limit the queue of the disk threads; waiting jobs are served in order.
     let turn = spools.account.job_permits.acquire(0, 0).await;
     let (sender, done) = oneshot::channel();
     let submitted = threads.submit(move || {

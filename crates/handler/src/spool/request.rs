@@ -94,8 +94,8 @@ impl SpoolLimits {
         let (mut buffered, mut file) = (Vec::new(), None);
         let len_max = self.request_len();
         loop {
-            // At least what may be buffered in memory, so that small bodies need no file; more if it is available
-            // immediately, so that fewer writes are needed.
+            // A batch has at least what may be buffered in memory, so that small bodies need no file, and more if that
+            // is available immediately, so that fewer writes are needed.
             let len = len_max..=BATCH_LEN_MAX;
             match poll_fn(|context| poll_take(&from, &mut buffered, len.clone(), context)).await {
                 StreamChunk::Enough => self.spill_to_file(&mut file, &mut buffered).await?,
@@ -108,7 +108,7 @@ impl SpoolLimits {
         let len = file.as_ref().map_or(0, TempFile::len) + buffered.len() as u64;
         let trailers = from.take_trailers();
         let (to, stream) = stream(WAITING_LEN_MAX);
-        // Announced before the body: a handler that forwards the body must choose a framing that supports trailers.
+        // The trailers are announced before the body: a handler that forwards the body must choose a framing for them.
         to.announce(trailers);
         match file {
             // The file is read while the application runs, so that the body is never completely in memory.
@@ -180,8 +180,8 @@ pub(super) enum StreamChunk {
     Cut,
 }
 
-/// Reads available bytes into `buffered`. Ready when it has at least the start of the range `len`, with more up to the
-/// end of the range if that is available immediately; or at the end of the body.
+/// Reads available bytes into `buffered`. Ready when `buffered` has at least the start of the range `len`, with more up
+/// to the end of the range if that is available immediately; or at the end of the body.
 pub(super) fn poll_take(
     from: &BodyReceiver,
     buffered: &mut Vec<u8>,

@@ -56,7 +56,8 @@ struct ResponseSpool {
     /// The bytes before `buffered`, from the offset `read_len` on.
     file: Option<TempFile>,
     read_len: u64,
-    /// Whether the file is full: no more bytes are written until the client has accepted everything.
+    /// Whether no more bytes are written to the file until the client has accepted everything: the file is full, or a
+    /// write failed.
     full: bool,
     /// `None` until the response has ended; then whether it was complete.
     is_complete: Option<bool>,
@@ -145,7 +146,7 @@ impl ResponseSpool {
             Some(file) => {
                 let piece = file.read(self.read_len).await?;
                 self.read_len += piece.len() as u64;
-                // The file was read completely: it is closed, which releases its bytes in the account.
+                // When the file has been read completely, it is closed, which releases its bytes in the account.
                 if self.read_len == file.len() {
                     (self.file, self.read_len) = (None, 0);
                 }
@@ -165,7 +166,8 @@ impl ResponseSpool {
     /// everything.
     async fn spill_to_file(&mut self) {
         if let Err(failure) = self.try_spill().await {
-            // Until the client has accepted everything, since retrying for each piece would fail each time.
+            // No more is written until the client has accepted everything, since retrying for each piece would fail
+            // each time.
             self.full = true;
             increment(&self.spools.account.program_waits);
             if let Some(failure) = failure {

@@ -7,7 +7,7 @@ use core::cmp::Ordering;
 /// A set of field names; a look-up takes time logarithmic in its size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldNames<N = Box<[u8]>> {
-    /// In ascending order of their lower-case form, without duplicates.
+    /// The names in ascending order of their lower-case form, without duplicates.
     sorted: Vec<N>,
 }
 

@@ -214,7 +214,7 @@ impl ResponseFields {
         {
             return;
         }
-        // Rebuilt, since a value of another length moves all lines after its own.
+        // The fields are rebuilt, since a value of another length moves all lines after its own.
         let mut replaced = ResponseFields {
             date: self.date,
             ..ResponseFields::default()
@@ -255,9 +255,9 @@ impl ResponseFields {
         if let Some(code) = self.names.get_mut(self.len as usize) {
             *code = header.map_or(OTHER, |header| header as u8);
         }
-        // At most one allocation for most responses; none for a response without fields.
+        // So most responses need at most one allocation, and a response without fields none.
         if self.text.capacity() == 0 {
-            // ": " and CRLF.
+            // The four bytes are ": " and CRLF.
             let len = name.len() + value.len() + 4;
             self.text = Vec::with_capacity(len.max(TEXT_LEN));
         }
@@ -310,7 +310,7 @@ pub fn is_token(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().fold(true, and_token)
 }
 
-/// The same class of bytes as the scanner's `VALUE`, in a form that the compiler can vectorize.
+/// Whether a byte is in the scanner's class `VALUE`, in a form that the compiler can vectorize.
 fn is_text(byte: u8) -> bool {
     (byte >= b' ') & (byte != 0x7f) | (byte == b'\t')
 }

@@ -132,7 +132,7 @@ const STARTS: [u8; LEN_MAX + 2] = {
 /// A name as two numbers, see [`pack_ends`].
 #[derive(Clone, Copy)]
 struct NameEnds {
-    /// In lower case.
+    /// The ends in lower case.
     lower: (u64, u64),
     /// 0x20 at each letter of the name and 0 at other bytes, so that no other byte compares equal by setting the case
     /// bit.

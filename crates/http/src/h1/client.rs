@@ -39,7 +39,7 @@ pub enum H1ClientEvent<'b> {
     Data(&'b [u8]),
     /// The response is complete.
     End {
-        /// Validated; with chunks only.
+        /// The trailers, validated; only chunked bodies have any.
         trailers: FieldLines<'b>,
     },
 }
@@ -134,7 +134,7 @@ impl H1Client {
         self.is_upgrade_requested = false;
         self.interim_count = 0;
         let has_body = !matches!(len, BodyLen::None | BodyLen::Known(0));
-        // Neither data nor a last chunk follows, so the request is complete.
+        // Without a body, neither data nor a last chunk follows, so the request is complete.
         if !has_body {
             self.output = OutgoingMessage::Idle;
         }
@@ -323,9 +323,10 @@ impl H1Client {
             self.input = ResponseInput::Head { parsed_len: 0 };
             return Ok(InputStep::event(head.len, H1ClientEvent::Interim(head)));
         }
-        // HEAD, 1xx, 204 and 304 have no body, regardless of their fields (RFC 9112 §6.3).
         self.keep_alive &= head.keep_alive;
         self.input = match head.framing {
+            // Responses to HEAD, and those with status 1xx, 204 or 304, have no body, regardless of their fields (RFC
+            // 9112 §6.3).
             _ if self.is_head || head.status.is_bodiless() => ResponseInput::NoBody,
             ResponseFraming::Length(0) => ResponseInput::NoBody,
             ResponseFraming::Length(len) if len > limits.body_len_max => {

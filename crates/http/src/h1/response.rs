@@ -284,7 +284,7 @@ pub fn repair_head(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Does the same for bytes that begin with a response's trailer section. `None` if the section is incomplete.
+/// Like [`repair_head`], for bytes that begin with a response's trailer section. `None` if the section is incomplete.
 #[must_use]
 pub fn repair_trailers(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(bytes.len() + 64);

@@ -58,7 +58,7 @@ impl OutgoingMessage {
         }
     }
 
-    /// The framing after those `len` bytes.
+    /// The framing after the bytes that [`OutgoingMessage::data`] announced.
     pub(super) fn data_end(self) -> &'static [u8] {
         match self {
             OutgoingMessage::Chunked => b"\r\n",

@@ -27,7 +27,7 @@ pub enum H1ServerEvent<'h, 'b> {
     /// The request is complete. Only chunked bodies have trailers; they are not merged into the header section (RFC
     /// 9110 §6.5.1).
     End {
-        /// Validated.
+        /// The trailers, validated.
         trailers: FieldLines<'b>,
     },
 }
@@ -236,7 +236,7 @@ impl H1Server {
     fn expect_body(&mut self, framing: BodyFraming, limits: &RequestLimits) {
         self.input = match BodyReader::new(framing, limits) {
             Ok(reader) => {
-                // Boxed, so that a connection without a body in progress stays small.
+                // The reader is boxed, so that a connection without a body in progress stays small.
                 self.reader = Some(Box::new(reader));
                 RequestInput::Body
             }
@@ -336,7 +336,7 @@ impl H1Server {
     /// The end of the response head: the Connection field, where one is due (RFC 9112 §9.3), and the empty line.
     #[must_use]
     pub fn head_end(&self) -> &'static [u8] {
-        // An HTTP/1.0 client assumes that the connection closes unless it is confirmed.
+        // An HTTP/1.0 client assumes that the connection closes, unless the response confirms that it persists.
         match (self.is_closing(), self.version().is_10()) {
             (false, false) => b"\r\n",
             (false, true) => b"Connection: keep-alive\r\n\r\n",
@@ -353,7 +353,7 @@ impl H1Server {
         self.output.data(&mut self.remaining, len, out)
     }
 
-    /// The framing after those bytes.
+    /// The framing after the bytes that [`H1Server::data`] announced.
     #[must_use]
     pub fn data_end(&self) -> &'static [u8] {
         self.output.data_end()
@@ -442,7 +442,7 @@ impl H1Server {
     /// Whether `input`, the next bytes, contains the whole rest of the request.
     #[must_use]
     pub fn contains_request_end(&self, input: &[u8]) -> bool {
-        // A trial run on a copy: the reader's state must not change.
+        // The trial run uses a copy, since the reader's state must not change.
         let mut reader = match &self.reader {
             Some(reader) => BodyReader::clone(reader),
             None => return self.is_request_whole(),

@@ -32,7 +32,7 @@ pub struct H2ResponseHead<'b> {
     pub fields: FieldLines<'b>,
     /// Content-Length.
     pub content_len: Option<u64>,
-    /// Whether a body follows, which may turn out to be empty, and its end.
+    /// Whether a body, which may turn out to be empty, and its end follow.
     pub has_body: bool,
 }
 
@@ -54,7 +54,7 @@ pub enum H2ClientEvent<'b> {
     End {
         /// The stream of the response.
         stream: StreamId,
-        /// Validated.
+        /// The trailers, validated.
         trailers: FieldLines<'b>,
     },
     /// A stream ended early: by the server's RST_STREAM, or after a stream error of the server. With
@@ -138,7 +138,7 @@ impl H2Client {
             && http.peer_last_id.is_none()
             // Stream identifiers can't be reused (RFC 9113 §5.1.1).
             && http.last_id < ID_MAX - 1
-            // Bounded even if the peer sets no limit, since slots are u16.
+            // The number of streams is bounded even if the peer sets no limit, since slots are u16.
             && http.streams.len() < http.peer.streams_max.min(32_767) as usize
     }
 
@@ -287,7 +287,8 @@ impl H2Client {
             Some(StreamInput::Head) => ResponseFieldSink::response(text, section_len_max),
             _ => ResponseFieldSink::trailers(text, section_len_max),
         };
-        // Decoded even if the stream is closed: every block changes the decoder's dynamic table (RFC 9113 §4.3).
+        // The block is decoded even if the stream is closed: every block changes the decoder's dynamic table (RFC 9113
+        // §4.3).
         http.decoder.decode(block.bytes(), &mut fields)?;
         let (is_malformed, status) = (fields.section_fault().is_some(), fields.status);
         let content_len = fields.content_len;

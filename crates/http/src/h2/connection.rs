@@ -160,7 +160,7 @@ impl H2Connection {
             queue: PriorityQueue::default(),
             peer: PeerSettings::default(),
             send_window: WINDOW_LEN as i32,
-            // Twice the window of a stream, see `window_len_max`.
+            // A connection has twice the window of a stream, see `window_len_max`.
             window: FlowControlWindow::new(2 * WINDOW_LEN),
             estimate: BdpEstimate::NEW,
             last_id: 0,
@@ -216,7 +216,7 @@ impl H2Connection {
         input: &'b [u8],
         turn: &mut ConnectionTurn<'_>,
     ) -> Result<(usize, ConnectionEvent<'b>), ConnectionError> {
-        // Not removed in `send`: there the bytes of a body have to follow their frame header.
+        // The ended stream is not removed in `send`, where the bytes of a body have to follow their frame header.
         self.remove_last_ended(turn.out);
         let mut used = 0;
         loop {
@@ -360,7 +360,7 @@ impl H2Connection {
                 block: FieldBlockFragment::Whole(fragment),
             });
         }
-        // Copied, since the input buffer is reused before the block is complete.
+        // The block is copied, since the input buffer is reused before the block is complete.
         self.block = Some(ContinuedBlock {
             stream: head.stream,
             is_end,
@@ -384,7 +384,7 @@ impl H2Connection {
         block.continuations += 1;
         block.bytes.extend_from_slice(payload);
         let settings = turn.settings;
-        // CONTINUATION flood: a field block that never ends, and is therefore never counted as a request.
+        // In a CONTINUATION flood, a field block never ends, and is therefore never counted as a request.
         if block.continuations > settings.continuations_max
             || block.bytes.len() > settings.section_len_max
         {

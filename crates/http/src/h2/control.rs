@@ -59,9 +59,9 @@ impl H2Connection {
             ErrorCode::REFUSED_STREAM => turn.counters.refused += 1,
             _ => turn.counters.faults += 1,
         }
-        self.count_reset(turn)?;
-        // Counted like the client's own resets: the client can provoke resets by this side, for example by a window
+        // This reset counts like the peer's own resets, since the peer can provoke it, for example by a window
         // overflow.
+        self.count_reset(turn)?;
         frame::put_reset(id, code, turn.out);
         self.reset_streams.add(id);
         Ok(match self.streams.by_id(id).is_some() {
@@ -179,14 +179,15 @@ impl H2Connection {
         self.glitch(1 + self.streams.len() as u32 / 8, turn)?;
         let previous = self.peer;
         self.peer.take(payload, !self.is_server)?;
-        // This side's encoder uses no dynamic table, but must acknowledge its reduction (RFC 7541 §4.2).
+        // This side's encoder uses no dynamic table, but must acknowledge that the peer has reduced the table (RFC 7541
+        // §4.2).
         self.must_confirm_table_len |=
             self.peer.table_len < TABLE_LEN.min(previous.table_len as usize) as u32;
         let change = i64::from(self.peer.window_len) - i64::from(previous.window_len);
         if change != 0 {
             self.change_windows(change)?;
         }
-        // RFC 9113 §6.5.3: acknowledged after they are applied.
+        // RFC 9113 §6.5.3: settings are acknowledged after they are applied.
         frame::put_settings_ack(turn.out);
         Ok(ConnectionEvent::Nothing)
     }
@@ -258,7 +259,7 @@ impl H2Connection {
         if let Some(slot) = self.streams.find(id) {
             self.prioritise(slot, priority);
         } else if id > self.last_id && self.early_priorities.len() < EARLY_PRIORITIES_MAX {
-            // The peer may send any number of them for idle streams (RFC 9218 §7.1), hence the bound.
+            // The peer may send any number of priorities for idle streams (RFC 9218 §7.1), hence the bound.
             self.early_priorities
                 .retain(|(early_id, _)| *early_id != id);
             self.early_priorities.push((id, priority));

@@ -227,7 +227,7 @@ impl H2Stream {
         }
     }
 
-    /// Subtracts received bytes from the announced ones.
+    /// Subtracts received bytes from the announced bytes.
     fn subtract(&mut self, len: u64) {
         if self.recv_remaining != UNKNOWN {
             self.recv_remaining -= len;

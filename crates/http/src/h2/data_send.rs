@@ -203,7 +203,7 @@ impl H2Connection {
         let frame_start = out.len();
         out.extend_from_slice(&[0; HEAD_LEN]);
         if core::mem::replace(&mut self.must_confirm_table_len, false) {
-            // A table size update to 0: this encoder uses no dynamic table (RFC 7541 §4.2, §6.3).
+            // The byte is a table size update to 0: this encoder uses no dynamic table (RFC 7541 §4.2, §6.3).
             out.push(0x20);
         }
         frame_start

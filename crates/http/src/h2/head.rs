@@ -133,7 +133,7 @@ impl FieldSink for RequestFieldSink<'_> {
     #[inline(always)]
     fn on_field(&mut self, field: DecodedField) {
         let len = self.text.len() - field.line_start;
-        // Excludes the four bytes of ": " and CRLF. RFC 9113 §6.5.2 defines this size.
+        // RFC 9113 §6.5.2 defines this size, which excludes the four bytes of ": " and CRLF.
         self.spans.section_len += len - 4 + ENTRY_LEN;
         if self.spans.section_len > self.settings.section_len_max {
             self.record_fault(MalformedRequest::Refused(RequestRefusal::HeadTooLarge));

@@ -25,8 +25,8 @@
 //!   body, or referenced as the next part. A `BodyPart::Stream` calls `H2Server::body` when bytes arrive and
 //!   `H2Server::end` at its end; it stays with its exchange instead of occupying the connection's output queue.
 //! - **Request bodies**: one `RequestBodyStream` for each stream. Consumed bytes are reported with
-//!   `H2Server::release_capacity`. A full one need not stop reading, since the client has no window to send more. An
-//!   unwanted body is dropped with `H2Server::discard_body`.
+//!   `H2Server::release_capacity`. A full `RequestBodyStream` need not stop reading, since the client has no window to
+//!   send more. An unwanted body is dropped with `H2Server::discard_body`.
 //! - **Resets**: `H2ServerEvent::Reset` cancels the pending work of the stream. `H2Server::release_reset_stream` is
 //!   called when the work has ended: immediately if cancelling ends it, or with its outcome if a helper thread
 //!   continues. Until then the slot is occupied.

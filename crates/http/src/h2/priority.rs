@@ -7,7 +7,7 @@ use crate::structured_fields::{StructuredItem, dictionary};
 pub struct Priority {
     /// The urgency, from 0 (highest) to 7.
     pub urgency: u8,
-    /// The client can process the response in parts, so its DATA may be interleaved with that of others.
+    /// The client can process the response in parts, so its DATA may be interleaved with that of other responses.
     pub is_incremental: bool,
 }
 
@@ -56,7 +56,7 @@ impl Priority {
         priority
     }
 
-    /// The number of its class, see `super::queue`.
+    /// The number of the priority's class, see `super::queue`.
     pub(super) fn class(self) -> u8 {
         self.urgency.min(7) * 2 + u8::from(self.is_incremental)
     }

@@ -90,7 +90,8 @@ impl PriorityQueue {
         }
         let urgency = self.nonempty_classes.trailing_zeros() as usize / 2;
         let kinds = self.nonempty_classes >> (urgency * 2) & 3;
-        // Only incremental streams are queued; or both kinds, and it is the incremental ones' turn.
+        // An incremental stream is served if no other kind is queued, or if both kinds are queued and it is the turn of
+        // incremental streams.
         let is_incremental_turn =
             kinds == 2 || kinds == 3 && self.incremental_turns >> urgency & 1 == 1;
         Some(self.first[urgency * 2 + usize::from(is_incremental_turn)])

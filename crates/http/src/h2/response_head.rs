@@ -20,7 +20,7 @@ use crate::stored_head::StoredSection;
 pub struct HeadInProgress {
     stream: StreamId,
     status: StatusCode,
-    /// The offset of its frame header.
+    /// The offset of the head's frame header.
     frame_start: usize,
     /// The head replaces a 2xx response that would have opened a tunnel without a handler for it.
     is_refused: bool,
@@ -199,7 +199,7 @@ impl H2Server {
             frame_start,
             is_refused,
         } = head;
-        // The body belongs to the 2xx response that was replaced.
+        // If the 2xx response was replaced, its body is not sent.
         let len = if is_refused { BodyLen::None } else { len };
         let is_bodiless = status.is_bodiless();
         match len {

@@ -34,7 +34,7 @@ pub enum H2ServerEvent<'h, 'b> {
     End {
         /// The stream of the request.
         stream: StreamId,
-        /// Validated.
+        /// The trailers, validated.
         trailers: FieldLines<'b>,
     },
     /// A refused request: malformed, over a limit, or with a body that is too long. The caller can respond with the

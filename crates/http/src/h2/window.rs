@@ -79,7 +79,7 @@ impl BdpEstimate {
     /// Counts received bytes. Returns whether to send a PING.
     pub(super) fn record_received(&mut self, len: u32, size_max: u32) -> bool {
         self.received = self.received.saturating_add(len);
-        // No PING for short bodies, and at most one for half a window of data.
+        // No PING is sent for short bodies, and at most one for half a window of data.
         let should_ping =
             !self.is_ping_sent && self.size < size_max && self.received > self.size / 2;
         if should_ping {

@@ -180,7 +180,7 @@ impl FieldIndex {
     /// The values of a field that may be on several lines.
     #[inline]
     pub(crate) fn values<'b>(&self, field: IndexedField, lines: &'b [u8]) -> FieldLineValues<'b> {
-        // Evaluated only for repeated fields, which are rare.
+        // The closure is called only for repeated fields, which are rare.
         let following_lines = || lines.get(*self.second_lines.get(field as usize)? as usize..);
         match self.first(field, lines) {
             None => FieldLineValues::NONE,

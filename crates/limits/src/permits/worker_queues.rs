@@ -15,7 +15,7 @@ pub const WAIT_LEAD_MIN_MS: u64 = 1;
 /// The queues.
 #[derive(Debug)]
 pub struct WorkerQueues {
-    /// Indexed by worker.
+    /// The queue of each worker, by the worker's index.
     queues: Vec<WaitQueue<Arc<WaitCell>>>,
     ticket_next: u64,
 }

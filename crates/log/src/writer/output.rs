@@ -90,7 +90,7 @@ impl<W: Write> LogOutput<W> {
     /// Writes whole lines; returns the number of lost lines. A line truncated by a full disk is terminated before the
     /// next line is written, so that the two do not merge.
     pub fn write(&mut self, lines: &[u8]) -> u64 {
-        // There is still no room: new lines would be appended to the incomplete line.
+        // If there is still no room, new lines would be appended to the incomplete line.
         if self.is_mid_line && !self.write_bytes(b"\n").is_empty() {
             return line_count(lines);
         }

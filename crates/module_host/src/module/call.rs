@@ -38,8 +38,7 @@ pub struct HostedCall {
     /// Completed fetches that have not been reported to the module.
     completed_fetches: VecDeque<u32>,
     body_ended: bool,
-    /// A module in a separate process has not read all of the body that was sent to it; `unread_body` does not show
-    /// that.
+    /// Whether a module in a separate process has unread bytes of the body, which `unread_body` does not include.
     pub(super) is_body_unread: bool,
     /// An event that could not be passed to the module immediately.
     queued_event: Option<CallEvent>,
@@ -63,15 +62,15 @@ pub(super) enum WaitEvent {
 
 /// The state of a fetch that the module requested.
 pub(super) enum FetchRequest {
-    /// Requested but not started; the target.
+    /// The fetch of this target was requested but not started.
     Requested(Bytes),
-    /// In progress.
+    /// The fetch is in progress.
     InProgress,
-    /// Complete.
+    /// The fetch is complete.
     Complete {
-        /// The status; 0 without a response.
+        /// The status of the response; 0 without a response.
         status: u16,
-        /// The bytes that the module has not read.
+        /// The bytes of the response that the module has not read.
         bytes: Bytes,
     },
 }
@@ -136,7 +135,7 @@ impl HostedCall {
         if let Some(event) = self.queued_event.take() {
             return Poll::Ready(Ok(WaitEvent::Event(event)));
         }
-        // Before new input: a completed fetch is ready, and occupies memory until the module reads it.
+        // Completed fetches precede new input: they occupy memory until the module reads them.
         if let Some(number) = self.completed_fetches.pop_front() {
             return Poll::Ready(Ok(WaitEvent::Event(CallEvent::Fetched(number))));
         }
@@ -162,9 +161,10 @@ impl HostedCall {
         self.queued_event = Some(event);
     }
 
-    /// Polls for the next part of the body, once the module has read the previous one.
+    /// Polls for the next part of the body, once the module has read the previous part.
     fn poll_body(&mut self, context: &mut Context<'_>) -> Poll<Result<CallEvent, ClientGone>> {
-        // Back-pressure: the next part is taken only after the module has read this one, which slows the client down.
+        // Back-pressure: the next part is taken only after the module has read the previous part, which slows the
+        // client down.
         if self.body_ended || self.is_body_unread || !self.unread_body.is_empty() {
             return Poll::Pending;
         }
@@ -175,7 +175,7 @@ impl HostedCall {
         Poll::Ready(match part {
             Part::Bytes(bytes) => {
                 let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-                // Replaces an empty buffer, as checked above.
+                // `unread_body` is empty, as checked above.
                 self.unread_body = bytes;
                 Ok(CallEvent::Body(len))
             }
@@ -303,7 +303,7 @@ impl CallHost for HostedCall {
     }
 
     fn fetch(&mut self, target: &[u8]) -> Option<u32> {
-        // Bounded, since each fetch can hold a response in memory.
+        // The number of fetches is bounded, since each fetch can hold a response in memory.
         let is_valid = self.fetches.len() < FETCHES_MAX
             && (parts::is_path(target) || target.starts_with(b"http://"));
         let message = "a fetch needs a path of the site or an http:// URL; a call has at most 16";
@@ -330,7 +330,7 @@ impl CallHost for HostedCall {
     }
 
     fn ticket(&mut self) -> ResumeTicket {
-        // Created on demand, since most calls need no ticket.
+        // The ticket is created on demand, since most calls need none.
         self.ticket_guard
             .get_or_insert_with(TicketGuard::new)
             .ticket()

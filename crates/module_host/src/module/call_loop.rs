@@ -1,5 +1,5 @@
 //! Drives a call from the first event to the response: on the worker until the call must wait, then on the tokio
-//! runtime. Independent of the kinds of modules, which implement `ModuleBackend`.
+//! runtime. This module is independent of the kinds of modules, which implement `ModuleBackend`.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -83,7 +83,8 @@ impl<C: ModuleBackend> Handler for ModuleHandler<C> {
     fn begin(self: Arc<Self>, worker: usize, request: HandlerRequest) -> HandlerResult {
         increment(&self.identity.counts.calls);
         let limits = self.limits;
-        // Before the instance is created, which can cost a process or the memory of a WebAssembly instance.
+        // The slot is taken before the instance is created, which can cost a process or the memory of a WebAssembly
+        // instance.
         let slot = match CallSlot::take(&self) {
             Ok(slot) => slot,
             Err(failure) => return HandlerResult::Ready(Err(failure)),
@@ -119,7 +120,7 @@ fn handle_ready_events<I: Instance>(
     first: Result<CallStep, HandlerFailure>,
 ) -> Result<CallStep, HandlerFailure> {
     let mut next = first?;
-    // Bounded, so that a module whose events are always ready does not occupy the worker.
+    // The loop is bounded, so that a module whose events are always ready does not occupy the worker.
     for _ in 0..EVENTS_ON_WORKER_MAX {
         // After a flush, the response is streamed by `stream`, on the runtime.
         if next != CallStep::Wait || instance.call().draft.is_flushed() {
@@ -131,7 +132,7 @@ fn handle_ready_events<I: Instance>(
         match instance.try_handle(event) {
             Some(step) => next = step?,
             None => {
-                // The module's state has become busy. The event was taken from the call, so it is queued again.
+                // The module's state has become busy, so the event, which was taken from the call, is queued again.
                 instance.call().requeue(event);
                 break;
             }
@@ -170,7 +171,7 @@ async fn drive<I: Instance, C: ModuleBackend>(
         let wait = match &mut wait {
             Some(wait) => wait,
             None => {
-                // The call's first wait: the timers need the runtime.
+                // Before its first wait, the call moves to the runtime, which the timers need.
                 increment(&instance.call().identity().counts.waited);
                 move_to_runtime().await;
                 wait.insert(CallWait::new(limits))
@@ -226,7 +227,7 @@ async fn handle_early_event<I: Instance>(
 ) -> Result<CallStep, HandlerFailure> {
     let result = {
         let mut future = pin!(instance.handle(event));
-        // Polled once without the time limit, since tokio's timers do not work on a worker.
+        // The future is polled once without the time limit, since tokio's timers do not work on a worker.
         let polled = poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await;
         if let Poll::Ready(next) = polled {
             return next;
@@ -292,7 +293,8 @@ async fn move_to_runtime() {
     let mut first = true;
     poll_fn(|context| {
         if std::mem::take(&mut first) {
-            // Woken immediately, so that the runtime polls again once the worker has handed the future over.
+            // The task is woken immediately, so that the runtime polls again once the worker has handed the future
+            // over.
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -338,7 +340,7 @@ fn log_failure(instance: &mut impl Instance, failure: &HandlerFailure) {
 /// One of the permitted concurrent calls.
 struct CallSlot<C> {
     _permit: Permit,
-    /// Keeps the module alive as long as its calls.
+    /// Keeps the module alive as long as the call.
     _handler: Arc<ModuleHandler<C>>,
 }
 

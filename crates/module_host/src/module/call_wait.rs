@@ -31,7 +31,7 @@ pub struct CallWait {
     limits: CallLimits,
     timer: Option<Pin<Box<Sleep>>>,
     deadline: Pin<Box<Sleep>>,
-    /// When it fires, a response that the client does not read is spooled.
+    /// The timer after which a response that the client does not read is spooled.
     stall: Option<Pin<Box<Sleep>>>,
     fetches: Vec<(u32, FetchFuture)>,
 }
@@ -66,10 +66,10 @@ impl CallWait {
         call: &mut HostedCall,
         context: &mut Context<'_>,
     ) -> Poll<Result<CallEvent, AbandonReason>> {
-        // First: while processing the last event, the module may have requested a timer or a fetch.
+        // This comes first: while processing the last event, the module may have requested a timer or a fetch.
         self.begin(call);
         loop {
-            // In the loop, since the client's progress does not end the wait.
+            // Fetches are polled in the loop, since the client's progress does not end the wait.
             self.poll_fetches(call, context);
             match call.poll(context) {
                 Poll::Ready(Ok(WaitEvent::ClientProgress)) => self.restart_deadline(),
@@ -95,7 +95,7 @@ impl CallWait {
             self.timer = None;
             return Poll::Ready(Ok(CallEvent::Timer));
         }
-        // Last, so that an event that is ready at the deadline is still passed.
+        // The deadline is polled last, so that an event that is ready at the deadline is still passed.
         self.deadline
             .as_mut()
             .poll(context)
@@ -132,7 +132,7 @@ impl CallWait {
 
     fn poll_fetches(&mut self, call: &mut HostedCall, context: &mut Context<'_>) {
         self.fetches
-            // All are polled, so that each one registers its waker.
+            // All fetches are polled, so that each one registers its waker.
             .retain_mut(|(number, future)| match future.as_mut().poll(context) {
                 Poll::Ready((status, bytes)) => {
                     call.complete_fetch(*number, status, bytes);

@@ -36,7 +36,7 @@ counts! {
     reloads;
     /// New versions that were rejected.
     rejected;
-    /// Deaths of its process; only for modules in a separate process.
+    /// Deaths of the module's process; only for modules in a separate process.
     crashes;
 }
 

@@ -63,7 +63,8 @@ pub fn fetch(
     };
     let limits = *limits;
     Box::pin(async move {
-        // Half of the call's time limit, so that the module can still respond if the other server does not.
+        // The limit is half of the call's time limit, so that the module can still respond if the other server does
+        // not.
         let limit = Duration::from_millis(limits.timeout_ms / 2);
         let answer = tokio::time::timeout(limit, get(url, limits.response_len_max)).await;
         answer.ok().flatten().unwrap_or_default()
@@ -93,7 +94,7 @@ fn check_destination(servers: &[AllowedDestination], target: &[u8]) -> Result<Ur
 async fn get(url: Uri, len_max: usize) -> Option<(u16, Bytes)> {
     let answer = CLIENT.get(url).await.ok()?;
     let status = answer.status().as_u16();
-    // Limited, since the other server determines the length.
+    // The body is limited, since the other server determines its length.
     let body = Limited::new(answer.into_body(), len_max).collect();
     Some((status, body.await.ok()?.to_bytes()))
 }

@@ -1,4 +1,5 @@
-//! A module's name, settings, log and counters, and its `CallHost` while it starts. Independent of requests.
+//! A module's name, settings, log and counters, and its `CallHost` while it starts. This module is independent of
+//! requests.
 
 use std::borrow::Cow;
 use std::sync::Arc;

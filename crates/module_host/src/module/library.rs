@@ -1,5 +1,5 @@
 //! Modules in shared libraries. A changed library file is loaded while the server runs, in addition to the old version.
-//! New calls use the new version; the old one is closed after its last call.
+//! New calls use the new version; the old version is closed after its last call.
 //!
 //! `library/version.rs` opens and checks the libraries.
 
@@ -28,8 +28,8 @@ pub struct LibraryCode {
     /// The newest version's state, for each worker.
     workers: Box<[Mutex<Arc<NativeWorker<LibraryInstance>>>]>,
     version: Mutex<FileVersion>,
-    /// States of older versions that calls may still use. Because of this list, the watcher thread stops and closes
-    /// them, not a worker.
+    /// States of older versions that calls may still use. Because of this list, the watcher thread stops and closes old
+    /// states; a worker never does.
     retired: Mutex<Vec<Arc<NativeWorker<LibraryInstance>>>>,
 }
 
@@ -48,7 +48,7 @@ impl LibraryCode {
             code.check_for_changes();
             true
         };
-        // A weak reference: the watcher ends when nothing else uses the code.
+        // The watcher has a weak reference: it ends when nothing else uses the code.
         file_watch::watch("library-watcher", Arc::downgrade(&code), check).map_err(|error| {
             format!("can't start a thread to watch {}: {error}", path.display())
         })?;
@@ -84,16 +84,16 @@ impl LibraryCode {
         if version.is_in_use(found) {
             return Ok(false);
         }
-        // Recorded before the attempt: an invalid file is not loaded again until it changes.
+        // The stamp is recorded before the attempt: an invalid file is not loaded again until it changes.
         *version = FileVersion::new(found);
         let counts = &self.identity.counts;
-        // Loaded in addition to the old version: if the new version does not start, nothing changes.
+        // The new version is loaded in addition to the old version: if it does not start, nothing changes.
         let start_result = start(&self.path, &self.identity, self.workers.len());
         let (stamp, instances) = start_result.inspect_err(|_| increment(&counts.rejected))?;
         *version = FileVersion::new(stamp);
         for (worker, instance) in self.workers.iter().zip(instances) {
             let old = std::mem::replace(&mut *lock(worker), instance);
-            // Calls may still use memory in the old state; it is closed after the last one.
+            // Calls may still use memory in the old state; it is closed after the last of these calls.
             lock(&self.retired).push(old);
         }
         increment(&counts.reloads);
@@ -102,7 +102,7 @@ impl LibraryCode {
 
     /// Closes older versions that have no calls; returns the number of states that remain.
     pub fn close_retired(&self) -> usize {
-        // In two steps: closing runs code of the module, which must not happen under the lock.
+        // Closing takes two steps: it runs code of the module, which must not happen under the lock.
         let (unused, remaining) = {
             let mut retired = lock(&self.retired);
             let all = std::mem::take(&mut *retired).into_iter();
@@ -113,7 +113,7 @@ impl LibraryCode {
             *retired = remaining;
             (unused, count)
         };
-        // Dropped without the lock, since stopping a module can take long.
+        // The states are dropped without the lock, since stopping a module can take long.
         drop(unused);
         remaining
     }
@@ -159,7 +159,7 @@ fn start(
     identity: &Arc<ModuleIdentity>,
     workers: usize,
 ) -> Result<(FileStamp, LibraryWorkers), String> {
-    // Taken before the file is read: the next check notices a change in between.
+    // The stamp is taken before the file is read: the next check notices a change in between.
     let stamp = stamp(path)?;
     let library = LoadedLibrary::open(path)
         .map_err(|problem| format!("module {}: {}: {problem}", identity.name, path.display()))?;
@@ -168,7 +168,7 @@ fn start(
         let instance = LibraryInstance::new(&library, identity, worker)?;
         Ok(Arc::new(NativeWorker::new(instance)))
     };
-    // All workers or none, so that no request meets a partially started version.
+    // The library is started for all workers or for none, so that no request meets a partially started version.
     let instances = (0..workers).map(start).collect::<Result<_, String>>()?;
     Ok((stamp, instances))
 }

@@ -37,7 +37,7 @@ impl<S: WorkerState> NativeWorker<S> {
 
     fn handle(&self, state: &mut S, call: &mut HostedCall, event: CallEvent) -> CallStep {
         let next = state.handle(call, event);
-        // After the event, while the state is locked anyway.
+        // Abandoned calls are reported after the event, while the state is locked anyway.
         if self.has_abandoned.load(SeqCst) {
             self.report_abandoned(state);
         }
@@ -51,7 +51,7 @@ impl<S: WorkerState> NativeWorker<S> {
             .unwrap_or_else(PoisonError::into_inner);
         calls.push(call);
         drop(calls);
-        // Set after the push: a user of the state that sees the flag also finds the call.
+        // The flag is set after the push: a user of the state that sees the flag also finds the call.
         self.has_abandoned.store(true, SeqCst);
         // If the state is in use, its user reports the call after its own event.
         if let Ok(mut state) = self.state.try_lock() {
@@ -60,7 +60,7 @@ impl<S: WorkerState> NativeWorker<S> {
     }
 
     fn report_abandoned(&self, state: &mut S) {
-        // Reset before the calls are taken: a call that is abandoned later sets it again.
+        // The flag is reset before the calls are taken: a call that is abandoned later sets it again.
         self.has_abandoned.store(false, SeqCst);
         let calls = {
             let mut calls = self
@@ -90,7 +90,7 @@ impl<S: WorkerState> Drop for NativeWorker<S> {
 pub struct NativeCall<S: WorkerState> {
     /// `None` only while it is dropped.
     parts: Option<(Arc<NativeWorker<S>>, HostedCall)>,
-    /// The module waits, so it must be notified when the call ends.
+    /// Whether the module waits, so that it must be notified when the call ends.
     is_waiting: bool,
 }
 
@@ -136,7 +136,7 @@ impl<S: WorkerState> Instance for NativeCall<S> {
 /// Abandons a call whose module waits: notifies the module, so that it frees the call's memory.
 impl<S: WorkerState> Drop for NativeCall<S> {
     fn drop(&mut self) {
-        // The module does not wait: it has already freed the call's memory, or has never seen the call.
+        // If the module does not wait, it has already freed the call's memory, or has never seen the call.
         if !self.is_waiting {
             return;
         }

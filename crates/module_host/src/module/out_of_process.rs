@@ -1,11 +1,10 @@
 //! Runs libraries in a separate process, so that a crash of a module ends only that process. The requests it was
 //! processing get 502. A spare process, started in advance, takes over; if it has not started yet, new calls wait for
-//! it. Calls that the dead process had not begun are repeated in the next one.
+//! it. Calls that the dead process had not begun are repeated in the next process.
 //!
 //! The process runs the same code with its own calls (`process_main.rs`). After each event it sends the module's
 //! output, which is replayed to the call in the server. Single operations are not forwarded, so each event costs one
 //! message in each direction.
-//! each way.
 
 mod messages;
 mod pending_messages;
@@ -158,9 +157,9 @@ pub struct RemoteCall {
     number: u64,
     worker: usize,
     call: HostedCall,
-    /// An event was sent, and its reply has not arrived.
+    /// Whether an event was sent whose reply has not arrived.
     is_unanswered: bool,
-    /// The module waits, so it must be notified when the call ends.
+    /// Whether the module waits, so that it must be notified when the call ends.
     is_waiting: bool,
 }
 
@@ -181,8 +180,8 @@ impl Instance for RemoteCall {
         let message = self.message(event);
         let event_reply = loop {
             let reply = self.send_event(event, &message).await?;
-            // Set before the reply arrives: if this future is dropped, the process must be notified that the call has
-            // ended.
+            // The flags are set before the reply arrives: if this future is dropped, the process must be notified that
+            // the call has ended.
             self.is_waiting = true;
             self.is_unanswered = true;
             let reply = match reply {
@@ -192,7 +191,7 @@ impl Instance for RemoteCall {
             self.is_unanswered = false;
             match reply {
                 Some(ModuleReply::Handled(event_reply)) => break event_reply,
-                // A call that the dead process had not begun is repeated in another one. A later event cannot be
+                // A call that the dead process had not begun is repeated in another process. A later event cannot be
                 // repeated, since the call's state is lost.
                 Some(ModuleReply::NotStarted) if event == CallEvent::Request => {
                     self.is_waiting = false
@@ -224,7 +223,7 @@ impl RemoteCall {
             let dead = match &self.connection {
                 Some(connection) => match connection.send(self.number, message) {
                     Some(reply) => return Ok(Some(reply)),
-                    // Only a call that no process has begun may be sent to the next one.
+                    // Only a call that no process has begun may be sent to the next process.
                     None if event != CallEvent::Request || !connection.is_closed() => {
                         return Ok(None);
                     }
@@ -277,7 +276,7 @@ impl RemoteCall {
         for (name, value) in &event_reply.fields {
             call.field(name.as_bytes(), value);
         }
-        // Flushed before the bytes are added, since they belong to the stream.
+        // The draft is flushed before the bytes are added, since they belong to the stream.
         if event_reply.flushed && call.draft.is_buffered() {
             call.flush();
         }

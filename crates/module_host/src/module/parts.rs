@@ -1,4 +1,4 @@
-//! Extracts cookies and parameters for modules, and checks paths and log lines. Pure functions.
+//! Extracts cookies and parameters for modules, and checks paths and log lines. All functions are pure.
 
 use std::borrow::Cow;
 
@@ -54,7 +54,7 @@ fn hex(digit: u8) -> Option<u8> {
     u8::try_from(value).ok()
 }
 
-/// Whether this is a decoded path in the normalized form that routes are matched with.
+/// Whether this is a decoded path in normalized form, as routes expect.
 pub fn is_path(path: &[u8]) -> bool {
     let mut segments = path.split(|byte| *byte == b'/');
     path.starts_with(b"/")

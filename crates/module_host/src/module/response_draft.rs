@@ -22,13 +22,13 @@ const FIELDS_MAX: usize = 128;
 pub struct ResponseDraft {
     status: StatusCode,
     fields: ResponseFields,
-    /// Bytes that the module has sent and that are not in the stream yet; at most `len_max`.
+    /// Bytes that the module has sent and that are not in the stream yet; at most `len_max` of them.
     bytes: Vec<u8>,
     len_max: usize,
     /// The path of a stored object, and the position in `bytes` where it is inserted.
     stored: Option<(Bytes, usize)>,
     state: DraftStage,
-    /// `send` has returned `Full`: the module waits for room.
+    /// Whether `send` has returned `Full`, so that the module waits for room.
     is_full: bool,
     /// Spools the stream if the client is slow. `None`: the module waits for the client.
     spools: Option<Arc<SpoolLimits>>,
@@ -100,7 +100,8 @@ impl ResponseDraft {
         SendStatus::Full
     }
 
-    /// Inserts a stored object at this position; false if there is one already, or the head can no longer change.
+    /// Inserts a stored object at this position; false if there is already a stored object, or the head can no longer
+    /// change.
     pub fn send_stored(&mut self, path: &[u8]) -> bool {
         let is_accepted = matches!(self.state, DraftStage::Buffered) && self.stored.is_none();
         if is_accepted {
@@ -188,7 +189,7 @@ impl ResponseDraft {
         let DraftStage::Streaming(sender) = &self.state else {
             return Poll::Pending;
         };
-        // Buffered bytes first, to preserve the order.
+        // Buffered bytes are moved first, to preserve the order.
         if !self.bytes.is_empty() {
             std::task::ready!(sender.poll_room(context))?;
             sender.push(std::mem::take(&mut self.bytes).into())?;
@@ -210,7 +211,7 @@ impl ResponseDraft {
 
     /// From now on, spools the bytes that the client does not read. Needs a runtime.
     pub fn spool(&mut self) {
-        // Taken, since a stream is spooled at most once.
+        // The spools are taken, since a stream is spooled at most once.
         let Some(spools) = self.spools.take() else {
             return;
         };
@@ -244,7 +245,7 @@ pub struct ResponseChunk {
     pub before: Vec<u8>,
     /// The path of a stored object, and the bytes after it.
     pub stored: Option<(Bytes, Vec<u8>)>,
-    /// The module has flushed and the head has not been sent.
+    /// Whether the module has flushed and the head has not been sent.
     pub flushed: bool,
 }
 
@@ -253,6 +254,6 @@ pub struct ResponseChunk {
 pub enum CallProgress {
     /// Bytes have moved towards the client.
     ClientProgress,
-    /// There is room for the module, which waits for it.
+    /// There is room, for which the module waits.
     Room,
 }

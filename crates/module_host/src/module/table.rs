@@ -1,7 +1,7 @@
 //! The functions that a library can call (C ABI): the table of `lowroad.h`, implemented by `CallHost`.
 //!
-//! Inherently unsafe: the library's arguments are trusted to satisfy the header's requirements. A faulty library can
-//! corrupt the server anyway, since it runs in the same process.
+//! The functions are inherently unsafe: the library's arguments are trusted to satisfy the header's requirements. A
+//! faulty library can corrupt the server anyway, since it runs in the same process.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -13,7 +13,7 @@ use super::{clock, tickets};
 const REFUSED: c_int = -1;
 const DONE: c_int = 0;
 
-/// The target of a [`CallPointer`]; on the stack while the library runs.
+/// The target of a [`CallPointer`]; it is on the stack while the library runs.
 pub struct CallPointee<'a> {
     host: &'a mut dyn CallHost,
 }

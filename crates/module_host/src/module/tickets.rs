@@ -1,6 +1,6 @@
 //! Tickets: numbers that allow any thread to resume a waiting call.
 //!
-//! A number cannot be guessed from others, so a module can resume only calls whose tickets it has got.
+//! A number cannot be guessed from other numbers, so a module can resume only calls whose tickets it has got.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -31,7 +31,7 @@ impl TicketGuard {
         let flag = Arc::<TicketFlag>::default();
         let mut tickets = lock(&TICKETS);
         loop {
-            // A keyed hash of a counter. In the module interface, 0 means no ticket.
+            // The number is a keyed hash of a counter. In the module interface, 0 means no ticket.
             let number = KEY.hash_one(LAST.fetch_add(1, Relaxed));
             if number != 0 && !tickets.contains_key(&number) {
                 tickets.insert(number, flag.clone());
@@ -72,7 +72,7 @@ pub fn resume_call(number: u64) -> bool {
     let mut state = lock(&flag.0);
     state.0 = true;
     let waker = state.1.take();
-    // Released first: waking runs code of the call, which may use the ticket again.
+    // The lock is released first: waking runs code of the call, which may use the ticket again.
     drop(state);
     if let Some(waker) = waker {
         waker.wake();

@@ -1,5 +1,5 @@
-//! One compiled version of a module: imports resolved, exports found, ABI version checked. Independent of files and
-//! requests.
+//! One compiled version of a module: its imports are resolved, its exports found, and its ABI version is checked. This
+//! module is independent of files and requests.
 
 use std::future::Future;
 use std::pin::pin;
@@ -16,7 +16,7 @@ use super::runtime::WasmRuntime;
 use super::wasi;
 use super::write_analysis::resettable;
 
-/// The compute limit for querying a new version's ABI version, in milliseconds.
+/// The compute limit for the call that queries the ABI version of a new module, in milliseconds.
 const TRIAL_MS_MAX: u64 = 1_000;
 
 const I32: ValType = ValType::I32;
@@ -29,7 +29,8 @@ pub(super) struct CompiledWasm {
     /// `_initialize`, which WASI compilers generate and which must run first.
     pub(super) initialize: Option<ModuleExport>,
     pub(super) start: Option<ModuleExport>,
-    /// The names of the mutable globals; `None` if other state can change too, so that instances cannot be reset.
+    /// The names of the mutable globals; `None` if state other than memory and globals can change, so that instances
+    /// cannot be reset.
     pub(super) globals: Option<Vec<String>>,
 }
 
@@ -55,7 +56,7 @@ impl CompiledWasm {
             pre: resolve(runtime, &module)?,
             globals: resettable.map(|found| found.globals),
         };
-        // Runs the module once, so that a faulty version is rejected before it gets requests.
+        // The module is run once, so that a faulty version is rejected before it gets requests.
         let abi = required(&module, "lowroad_abi", &[], &[I32])?;
         let found = code.call_export(runtime, &abi, memory_len_max)?;
         if found != ABI {
@@ -74,10 +75,10 @@ impl CompiledWasm {
     ) -> wasmtime::Result<Instance> {
         let instance = self.pre.instantiate_async(&mut *store).await?;
         let memory = instance.get_module_export(&mut *store, &self.memory);
-        // Looked up only once per instance, since most host functions need it.
+        // The memory is looked up only once per instance, since most host functions need it.
         store.data_mut().memory = memory.and_then(wasmtime::Extern::into_memory);
         if let Some(export) = &self.initialize {
-            // `_initialize` sets up the language runtime; other functions may trap before.
+            // `_initialize` sets up the language runtime; other functions may trap before that.
             let initialize = function(&instance, store, export).typed::<(), ()>(&*store)?;
             initialize.call_async(&mut *store, ()).await?;
         }
@@ -91,7 +92,7 @@ impl CompiledWasm {
         export: &ModuleExport,
         memory_len_max: u64,
     ) -> Result<u32, String> {
-        // A failed allocation traps like any other error; the counter distinguishes it, for the message.
+        // A failed allocation traps like any other error; for the message, the counter distinguishes the two.
         let refused_before = runtime.counts.refused.load(Relaxed);
         let call = async {
             let mut store = runtime.store(memory_len_max, TRIAL_MS_MAX);
@@ -128,7 +129,7 @@ pub(super) fn function(
 
 fn resolve(runtime: &WasmRuntime, module: &Module) -> Result<InstancePre<GuestState>, String> {
     let mut linker = runtime.linker.clone();
-    // Modules often import WASI functions that they never call; these must not prevent loading.
+    // Modules often import WASI functions that they never call; such imports must not prevent loading.
     wasi::define_missing(&mut linker, module);
     linker.instantiate_pre(module).map_err(|error| {
         format!(

@@ -1,5 +1,5 @@
 //! The file of a module: holds the newest valid version, and a thread watches for newer ones. A call ends with the
-//! version that it began with. Independent of requests.
+//! version that it began with. This module is independent of requests.
 //!
 //! The path may refer to anything, and the file may be read while it is written: all invalid content is rejected with a
 //! reason.
@@ -22,7 +22,7 @@ use super::runtime::WasmRuntime;
 use crate::lock::lock;
 use crate::module::ModuleIdentity;
 
-/// Prevents open(2) from blocking on a pipe without a writer.
+/// The flag that keeps open(2) from blocking on a pipe without a writer.
 const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
 /// The maximum size of a file in bytes.
 const FILE_LEN_MAX: u64 = 64 << 20;
@@ -54,7 +54,7 @@ impl CodeFile {
         identity: &Arc<ModuleIdentity>,
     ) -> Result<Arc<CodeFile>, String> {
         let (bytes, stamp) = read(path)?;
-        // Reused if path, limit and stamp are equal.
+        // The code is reused if path, limit and stamp are equal.
         if let Some(existing) = runtime.files.find(path, memory_len_max, stamp) {
             return Ok(existing);
         }
@@ -87,7 +87,7 @@ impl CodeFile {
         if !version.has_settled(found) {
             return;
         }
-        // Recorded before the attempt: an invalid file is not loaded again until it changes.
+        // The stamp is recorded before the attempt: an invalid file is not loaded again until it changes.
         if let Some(found) = found {
             *version = FileVersion::new(found);
         }
@@ -117,7 +117,7 @@ impl CodeFile {
 }
 
 impl CodeFiles {
-    // The file, if its compiled code can be reused.
+    /// The file, if its compiled code can be reused.
     fn find(&self, path: &Path, memory_len_max: u64, stamp: FileStamp) -> Option<Arc<CodeFile>> {
         let files = lock(&self.0);
         files.iter().filter_map(Weak::upgrade).find(|file| {
@@ -163,12 +163,12 @@ fn check_all(runtime: &Arc<WasmRuntime>) -> bool {
 fn read(path: &Path) -> Result<(Vec<u8>, FileStamp), String> {
     let describe = |problem: &dyn std::fmt::Display| format!("{}: {problem}", path.display());
     let too_long = || describe(&format_args!("longer than {FILE_LEN_MAX} bytes"));
-    // Must not wait for the writer of a pipe.
+    // `open` must not wait for the writer of a pipe.
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(NONBLOCK);
     let file = options.open(path).map_err(|error| describe(&error))?;
     let found = file.metadata().map_err(|error| describe(&error))?;
-    // Checked on the open file, since the path may be replaced in between.
+    // The open file is checked, since the path may be replaced in between.
     if !found.is_file() {
         return Err(describe(&"not a file"));
     }
@@ -176,10 +176,10 @@ fn read(path: &Path) -> Result<(Vec<u8>, FileStamp), String> {
         return Err(too_long());
     }
     let mut bytes = Vec::with_capacity(found.len() as usize); // at most FILE_LEN_MAX
-    // One byte more than permitted, to detect a file that has grown.
+    // One byte more than permitted is read, to detect a file that has grown.
     let read = file.take(FILE_LEN_MAX + 1).read_to_end(&mut bytes);
     read.map_err(|error| describe(&error))?;
-    // The file has grown since its length was read.
+    // The file may have grown since its length was read.
     if bytes.len() as u64 > FILE_LEN_MAX {
         return Err(too_long());
     }

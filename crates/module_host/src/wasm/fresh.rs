@@ -27,7 +27,7 @@ pub struct FreshInstance {
 
 impl FreshInstance {
     pub(super) fn new(shared: &Arc<WasmContext>, call: HostedCall) -> FreshInstance {
-        // The newest version. Earlier calls continue with theirs.
+        // The call gets the newest version. Earlier calls continue with the version that they began with.
         let code = shared.file.code();
         let mut live = match shared.idle_instances.take(call.worker(), &code) {
             Some(idle) => idle,
@@ -78,7 +78,7 @@ impl FreshInstance {
                 let worker = store.data().call.as_ref().map_or(0, HostedCall::worker);
                 let start_context = || StartContext::new(shared.identity.clone(), worker);
                 let (ready, instance) = ReadyInstance::new(&code, store, start_context).await?;
-                // Before the first event, so that the snapshot contains no data of a request.
+                // The snapshot is taken before the first event, so that it contains no data of a request.
                 if let Some(globals) = &code.globals {
                     live.snapshot = MemorySnapshot::take(store, &instance, globals);
                 }

@@ -1,5 +1,5 @@
 //! The server's data for one instance: its current call, its memory, and its remaining compute time. It is the data of
-//! wasmtime's store. Independent of the order of events.
+//! wasmtime's store. This module is independent of the order of events.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,8 +14,8 @@ use super::ticker::TICK_MS;
 use super::trap::ComputeTimeout;
 use crate::module::{HostedCall, StartContext};
 
-/// The number of ticks until an instance is interrupted for the first time. The first tick can come immediately, so
-/// with 1 a short call could be interrupted.
+/// The number of ticks until an instance is interrupted for the first time. The first tick can come immediately, so a
+/// value of 1 could interrupt a short call.
 const FIRST_TICKS: u64 = 2;
 
 /// The server's data for one instance.
@@ -29,7 +29,7 @@ pub(super) struct GuestState {
     pub(super) call: Option<HostedCall>,
     /// The number by which the instance refers to the current call.
     pub(super) number: u32,
-    /// The instance used random bytes or the time while it started, so a snapshot of it must not be reused.
+    /// Whether the instance has used random bytes or the time, so that a snapshot of it must not be reused.
     pub(super) has_unique_state: bool,
     pub(super) share: MemoryShare,
     compute_ms_max: u64,
@@ -60,7 +60,7 @@ impl GuestState {
 
     /// The `CallHost` for the call with this number; `None` if that is not the current call.
     pub(super) fn host(&mut self, number: u32) -> Option<&mut dyn CallHost> {
-        // In a retained instance, the number of an earlier call must not give access to the current one.
+        // In a retained instance, the number of an earlier call must not give access to the current call.
         if number != self.number {
             return None;
         }

@@ -1,5 +1,5 @@
-//! Idle instances that were reset to their state after the start, a few per worker. Independent of how instances are
-//! reset.
+//! Idle instances that were reset to their state after the start, a few per worker. This module is independent of how
+//! instances are reset.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,8 +9,8 @@ use super::counts::{WasmCounters, increment};
 use super::instance::LiveInstance;
 use super::runtime::WasmRuntime;
 
-/// The maximum number of idle instances per worker, which suffices for calls that wait while others arrive. Each one
-/// keeps its memory and a snapshot of it, together at most 256 KiB.
+/// The maximum number of idle instances per worker, which suffices for calls that wait while others arrive. Each idle
+/// instance keeps its memory and a snapshot of the memory, together at most 256 KiB.
 const IDLE_PER_WORKER_MAX: usize = 32;
 
 /// The idle instances of all workers.
@@ -45,8 +45,9 @@ impl IdleInstances {
         Some(live)
     }
 
-    /// Adds an instance for the worker. It is discarded if the worker has enough, or if more than half of all permitted
-    /// instances exist: idle instances must not exhaust the pool for other modules and workers.
+    /// Adds an instance for the worker. The instance is discarded if the worker has enough idle instances, or if more
+    /// than half of all permitted instances exist: idle instances must not exhaust the pool for other modules and
+    /// workers.
     pub(super) fn insert(
         &self,
         runtime: &WasmRuntime,

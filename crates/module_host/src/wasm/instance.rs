@@ -34,7 +34,7 @@ impl ReadyInstance {
         if let Some(export) = &code.start {
             let start = function(&instance, store, export).typed::<u32, u32>(&*store)?;
             let number = store.data().number;
-            // While this is set, host functions use the start context instead of the call.
+            // While `start_context` is set, host functions use it instead of the call.
             store.data_mut().start_context = Some(start_context());
             state = start.call_async(&mut *store, number).await?;
             store.data_mut().start_context = None;
@@ -69,7 +69,7 @@ pub(super) struct LiveInstance {
 pub(super) async fn with_ticker<T>(runtime: &WasmRuntime, future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     poll_fn(|context| {
-        // In each poll: while the call waits, no code runs.
+        // The guard is taken in each poll: while the call waits, no code runs.
         let _computing = runtime.ticker.compute();
         future.as_mut().poll(context)
     })

@@ -1,4 +1,4 @@
-//! Access to an instance's memory. Every access is checked against the memory's length; one that is out of bounds
+//! Access to an instance's memory. Every access is checked against the memory's length; an access that is out of bounds
 //! returns `None` and is counted.
 
 use wasmtime::Caller;

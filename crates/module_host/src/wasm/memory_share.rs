@@ -36,7 +36,7 @@ impl MemoryShare {
             return false;
         }
         let growth = len.saturating_sub(self.len);
-        // Added before the check, so that concurrent growth cannot exceed the limit.
+        // The growth is added before the check, so that concurrent growth cannot exceed the limit.
         let all = self.counts.now_memory_len.fetch_add(growth, Relaxed) + growth;
         if all > self.all_len_max {
             subtract(&self.counts.now_memory_len, growth);

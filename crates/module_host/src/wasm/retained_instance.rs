@@ -1,7 +1,7 @@
 //! Instances that are kept from one request to the next: one per worker. The worker's calls share the instance; it
 //! processes one event at a time. If it traps, all of its calls fail, and the next request gets a new instance. A newer
-//! version of the code gets a new instance, too; the old one lives as long as its calls. Abandoned calls are reported
-//! to the instance, since otherwise it would never free their memory.
+//! version of the code gets a new instance, too; the old instance lives as long as its calls. Abandoned calls are
+//! reported to the instance, since otherwise it would never free their memory.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -103,8 +103,8 @@ impl InstanceSlot {
             if abandoned_call.generation != life.generation {
                 continue;
             }
-            // Taken out while it computes: after a trap or if the future is dropped, the instance must not be used
-            // again.
+            // The instance is taken out while it computes: after a trap or if the future is dropped, the instance must
+            // not be used again.
             let Some(live) = life.live.take() else {
                 return;
             };
@@ -165,7 +165,7 @@ pub struct RetainedCall {
     call: Option<HostedCall>,
     /// The generation of the call's instance, and the call's number in that instance.
     instance_key: Option<(u64, u32)>,
-    /// The module waits, so it must be notified when the call ends.
+    /// Whether the module waits, so that it must be notified when the call ends.
     is_waiting: bool,
 }
 
@@ -176,10 +176,10 @@ impl RetainedCall {
 
     pub(super) async fn handle(&mut self, event: CallEvent) -> Result<CallStep, HandlerFailure> {
         let home = self.home.clone();
-        // One event at a time: the instance has one stack and one current call.
+        // Events are processed one at a time: the instance has one stack and one current call.
         let mut life = home.live.lock().await;
         let shared = self.shared.clone();
-        // Before the event, so that the memory of abandoned calls is available to it.
+        // Abandoned calls are reported before the event, so that their memory is available to it.
         home.report_abandoned(&shared, &mut life).await;
         self.is_waiting = false;
         let live = self.take(&mut life)?;
@@ -192,9 +192,9 @@ impl RetainedCall {
         Ok(next)
     }
 
-    /// Takes the instance, if it is still the one that the call has begun with.
+    /// Takes the instance, if it is still the instance that the call began with.
     fn take(&mut self, life: &mut SlotState) -> Result<Option<InstanceState>, HandlerFailure> {
-        // If the instance is lost, its calls must not continue in a new one, which does not know them.
+        // If the instance is lost, its calls must not continue in a new instance, which does not know them.
         if life.live.is_none() {
             life.generation += 1;
         }
@@ -211,7 +211,7 @@ impl RetainedCall {
             }
             Some(_) => Ok(life.live.take()),
             None => {
-                // Never 0, which a module would take for the null pointer.
+                // The number is never 0, which a module would take for the null pointer.
                 life.number = life.number.wrapping_add(1).max(1);
                 self.instance_key = Some((generation, life.number));
                 Ok(life.live.take())
@@ -259,7 +259,7 @@ impl Drop for RetainedCall {
             number,
             call,
         });
-        // Set after the push, so that an event that sees the flag finds the call.
+        // The flag is set after the push, so that an event that sees the flag finds the call.
         home.has_abandoned.store(true, SeqCst);
         if let Ok(runtime) = Handle::try_current() {
             let shared = self.shared.clone();

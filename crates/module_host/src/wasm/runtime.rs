@@ -1,5 +1,5 @@
 //! The state that all WebAssembly modules share: the engine with its pool of instances, the host functions, the epoch
-//! ticker, and the counters. Independent of files and requests.
+//! ticker, and the counters. This module is independent of files and requests.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -92,10 +92,10 @@ impl WasmRuntime {
         let share = MemoryShare::new(self.counts.clone(), memory_len_max, all_len_max);
         let guest = GuestState::new(self.counts.clone(), share, compute_ms_max);
         let mut store = Store::new(&self.engine, guest);
-        // Enforces the memory limits of the module and of the server.
+        // The limiter enforces the memory limits of the module and of the server.
         store.limiter(|guest| &mut guest.share);
         store.epoch_deadline_callback(on_tick);
-        // For the module's start, which precedes the first event.
+        // The limit set here is for the module's start, which precedes the first event.
         reset_compute_limit(&mut store);
         store
     }

@@ -1,5 +1,5 @@
 //! Snapshots of instances after their start. Restoring a snapshot is faster than creating an instance, and the module
-//! cannot detect the difference. Independent of calls.
+//! cannot detect the difference. This module is independent of calls.
 
 use wasmtime::{Global, Instance, Store, Val};
 
@@ -7,8 +7,8 @@ use super::guest::GuestState;
 
 /// The maximum size of memory for a snapshot; with more memory, a new instance is faster.
 const MEMORY_LEN_MAX: usize = 128 * 1024;
-/// Memory is restored in pieces that the C library copies with vector instructions; from 2 KiB on it uses a single
-/// instruction with a longer startup time.
+/// Memory is restored in pieces that the C library copies with vector instructions; from 2 KiB on, the C library uses a
+/// single instruction with a longer startup time.
 const PIECE_LEN: usize = 15 * 128;
 
 /// The mutable state of an instance after its start.

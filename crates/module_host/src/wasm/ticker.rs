@@ -1,5 +1,5 @@
 //! The epoch ticker: a thread that advances wasmtime's epoch every millisecond while an instance computes, and
-//! otherwise sleeps. Independent of modules and requests.
+//! otherwise sleeps. This file is independent of WebAssembly modules and requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -37,7 +37,7 @@ impl EpochTicker {
     /// The system's error if it cannot create the thread.
     pub fn start(engine: &Engine) -> std::io::Result<EpochTicker> {
         let state = Arc::<TickerFlags>::default();
-        // A weak reference: the thread must not keep the engine alive.
+        // The thread has a weak reference, so that it does not keep the engine alive.
         let (thread_state, engine) = (state.clone(), engine.weak());
         let builder = thread::Builder::new().name("wasm-ticker".into());
         let thread = builder
@@ -50,7 +50,7 @@ impl EpochTicker {
     /// Keeps the ticker running until the returned guard is dropped.
     pub fn compute(&self) -> ComputeGuard<'_> {
         // This increments `computing` and then reads `asleep`; the thread sets `asleep` and then reads `computing`. So
-        // at least one of them sees the other's write, and no wake-up is lost.
+        // at least one of the two sees the write of the other, and no wake-up is lost.
         let previous = self.state.computing.fetch_add(1, SeqCst);
         if previous == 0 && self.state.asleep.load(SeqCst) {
             self.thread.unpark();
@@ -90,7 +90,7 @@ fn tick(state: &TickerFlags, engine: &EngineWeak) {
             continue;
         }
         thread::sleep(Duration::from_millis(TICK_MS));
-        // The runtime has been dropped, and the engine with it.
+        // Without an engine, the runtime has been dropped.
         match engine.upgrade() {
             Some(engine) => engine.increment_epoch(),
             None => return,
@@ -100,7 +100,7 @@ fn tick(state: &TickerFlags, engine: &EngineWeak) {
 
 fn sleep(state: &TickerFlags) {
     state.asleep.store(true, SeqCst);
-    // Checked again after `asleep` was set; see `compute`.
+    // `computing` is checked again after `asleep` was set; see `compute`.
     if state.computing.load(SeqCst) == 0 && !state.is_stopped.load(SeqCst) {
         thread::park_timeout(Duration::from_millis(STOP_CHECK_MS));
     }

@@ -52,7 +52,7 @@ fn reason(error: &Error) -> String {
             "it trapped: stack overflow; check for endless recursion".into()
         }
         Some(trap) => format!("it trapped: {trap}"),
-        // The root cause is the message of the module itself, without wasmtime's context.
+        // The root cause is the error itself, without wasmtime's context.
         None => error.root_cause().to_string(),
     }
 }

@@ -54,7 +54,7 @@ pub(super) fn define_missing(linker: &mut Linker<GuestState>, module: &Module) {
         let Some(kind) = import.ty().func().cloned() else {
             continue;
         };
-        // Fails for functions that `define` has added, which remain.
+        // This fails for functions that `define` has added; those remain.
         let _ = linker.func_new(WASI, import.name(), kind, |_, _, results| {
             results.fill(Val::I32(NOSYS));
             Ok(())
@@ -87,7 +87,7 @@ fn clock_time_get(
 }
 
 fn random_get(mut caller: Caller<'_, GuestState>, result_address: u32, len: u32) -> i32 {
-    // Bounds the duration, since this blocks the worker.
+    // The limit bounds the duration, since this function blocks the worker.
     if len > RANDOM_LEN_MAX {
         return INVAL;
     }
@@ -105,11 +105,11 @@ fn fd_write(
     count: u32,
     result_address: u32,
 ) -> i32 {
-    // Standard output and standard error only, since there are no files.
+    // Only standard output and standard error exist, since there are no files.
     if fd != 1 && fd != 2 {
         return BADF;
     }
-    // Bounds the loop in `gather`.
+    // The limit bounds the loop in `gather`.
     if count > VECTORS_MAX {
         return INVAL;
     }
@@ -128,7 +128,7 @@ fn fd_write(
 fn gather(caller: &mut Caller<'_, GuestState>, vectors: u32, count: u32) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     for number in 0..count {
-        // An iovec: pointer and length, 4 bytes each.
+        // An iovec consists of a pointer and a length, 4 bytes each.
         let vector = vectors.checked_add(number * 8)?;
         let (address, len) = (
             u32_at(caller, vector)?,
@@ -149,7 +149,7 @@ fn fd_fdstat_get(mut caller: Caller<'_, GuestState>, fd: i32, result_address: u3
     let Some(stat) = bytes_mut(&mut caller, result_address, 24) else {
         return FAULT;
     };
-    // Flags and rights of 0, and the file type in the first byte.
+    // The flags and rights are 0; the first byte is the file type.
     stat.fill(0);
     errno(write_u32(&mut caller, result_address, CHARACTER_DEVICE))
 }

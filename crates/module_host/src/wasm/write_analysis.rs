@@ -1,6 +1,6 @@
-//! Static analysis: finds out which state of an instance its code can change. If that is only memory and numeric
+//! Static analysis: finds out which state of an instance its code can change. If it can change only memory and numeric
 //! globals, instances can be reset to their state after the start. For this, mutable globals get additional exports
-//! under generated names. Independent of instances.
+//! under generated names. The analysis uses only the bytes of the module.
 //!
 //! An instance consists of functions, memories, tables, globals, and segments that can be dropped (core specification,
 //! 4.2). Functions never change. Code that can change tables or segments is recognized by its instructions.

@@ -1,4 +1,4 @@
-//! Features of libraries only: optional functions, version checks, replacement.
+//! The features that only libraries have: optional functions, version checks, replacement.
 
 use std::path::Path;
 use std::process::Command;

@@ -41,7 +41,8 @@ impl MySqlClient {
         };
         self.capabilities = greeting.session_capabilities();
         self.salt = greeting.salt;
-        // The server's default method may not be that of the user; a supported one is used, and the server can switch.
+        // The server's default method may not be that of the user; a supported method is used, and the server can
+        // switch.
         self.plugin = match greeting.plugin {
             AuthPlugin::Unknown(_) | AuthPlugin::Sha256 => AuthPlugin::Native,
             known => known,
@@ -54,7 +55,7 @@ impl MySqlClient {
             greeting.tls_request(&self.login, &mut self.out);
             packet::end(&mut self.out, start);
             self.set_next_state(ClientState::Tls);
-            // The reply depends on the greeting, and is sent after the handshake.
+            // The greeting is kept: the reply depends on it, and is sent after the handshake.
             self.greeting = Some(greeting);
             events(MySqlEvent::StartTls);
         } else {
@@ -143,7 +144,7 @@ impl MySqlClient {
     /// Sends the full password inside TLS; otherwise requests the public key to encrypt it. An empty password is sent
     /// in plaintext.
     fn send_full_password(&mut self, key_request: u8) -> Result<(), MySqlError> {
-        // TLS protects the password. An empty one consists of the terminating zero only.
+        // TLS protects the password. An empty password consists of the terminating zero only.
         if self.is_tls || self.login.password.is_empty() {
             let ended = [self.login.password.as_bytes(), &[0]].concat();
             self.answer(&ended, ClientState::Login);

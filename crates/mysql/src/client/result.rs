@@ -34,7 +34,7 @@ impl MySqlClient {
         let id = from.u32()?;
         let columns = usize::from(from.u16()?);
         let parameters = usize::from(from.u16()?);
-        // Checked before the columns arrive, so that a hostile count causes no allocations.
+        // The count is checked before the columns arrive, so that a hostile count causes no allocations.
         if columns > self.limits.column_count_max {
             return Err(MySqlError::TooManyColumns);
         }
@@ -58,7 +58,8 @@ impl MySqlClient {
         Ok(())
     }
 
-    /// The number of packets in a list of `count` definitions: without CLIENT_DEPRECATE_EOF, an additional one ends it.
+    /// The number of packets in a list of `count` definitions: without CLIENT_DEPRECATE_EOF, an additional packet ends
+    /// the list.
     fn list_len(&self, count: usize) -> usize {
         match count {
             0 => 0,
@@ -130,8 +131,8 @@ impl MySqlClient {
                 statement.columns.push(ColumnInfo::empty());
             }
             statement.columns[at].read(payload)?;
-        // Without CLIENT_DEPRECATE_EOF, an EOF packet follows the last column.
         } else if payload.first() != Some(&END) {
+            // Without CLIENT_DEPRECATE_EOF, an EOF packet must follow the last column.
             return Err(MySqlError::Protocol("an unterminated list of columns"));
         }
         if at + 1 < self.list_len(count) {
@@ -193,7 +194,7 @@ impl MySqlClient {
             None => Err(SHORT),
             Some(&OK) => self.done(payload, events),
             Some(&ERR) => self.failed(payload, events),
-            // Otherwise, a server could read files of this machine.
+            // If this request were answered, a server could read files of this machine.
             Some(&LOCAL_INFILE) => Err(MySqlError::Unsupported(
                 "the database server requests a file: LOAD DATA LOCAL is not supported",
             )),
@@ -236,7 +237,7 @@ impl MySqlClient {
             Some(&ERR) => return self.failed(payload, events),
             _ => return Err(MySqlError::Protocol("a row begins with an unknown byte")),
         }
-        // Checked before the row is reported.
+        // The limit is checked before the row is reported.
         if self.row_count == self.limits.row_count_max {
             return Err(MySqlError::TooManyRows);
         }
@@ -288,7 +289,7 @@ impl MySqlClient {
         events: &mut impl FnMut(MySqlEvent<'_>),
     ) -> Result<(), MySqlError> {
         if status & MORE_RESULTS != 0 {
-            // A procedure: its result sets are followed by its own OK packet.
+            // For a procedure, the result sets are followed by an OK packet of the procedure.
             self.state = ClientState::Result;
             return Ok(());
         }

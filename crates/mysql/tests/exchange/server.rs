@@ -1,4 +1,4 @@
-//! The server's side of the protocol, as bytes. Independent of the client.
+//! The server's side of the protocol, as bytes. This module is independent of the client.
 
 use lowroad_mysql::{LoginRequest, MySqlClient, MySqlError, MySqlEvent, MySqlLimits};
 

@@ -218,7 +218,7 @@ impl DhcpClient {
                 if from == server =>
             {
                 self.begin(now_us);
-                // A pause, since a server may send a NAK for each request.
+                // The client pauses, since a server may send a NAK for each request.
                 self.next_us = now_us + SECOND_US;
                 DhcpEvent::None
             }

@@ -12,7 +12,7 @@ const DUP_ACKS: u32 = 3;
 
 /// The result of an ACK.
 pub(crate) enum AckOutcome {
-    /// The ACK acknowledges data that was never sent.
+    /// The ACK acknowledges data that was never sent, or is older than a window.
     Bad,
     /// The ACK acknowledges all queued data.
     All,
@@ -29,7 +29,7 @@ pub(crate) fn acknowledged(
     let Some(connection) = core.table.at_mut(index) else {
         return AckOutcome::Some;
     };
-    // Modulo 2^32, like all comparisons of sequence numbers.
+    // The difference is computed modulo 2^32, like all comparisons of sequence numbers.
     let acked = segment.ack.wrapping_sub(connection.snd_una);
     // In unsigned arithmetic an old ACK appears as a large number.
     if acked > connection.flight() {

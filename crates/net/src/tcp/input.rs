@@ -100,7 +100,7 @@ fn data<L: LinkDevice, S: TcpService>(
         connection.ack_now = true;
     }
     if new_data.seq != connection.rcv_nxt {
-        // Stored until the gap is filled; a duplicate ACK reports the gap.
+        // The data is stored until the gap is filled; a duplicate ACK reports the gap.
         return receive_data::store_out_of_order(cx.core, id.index, new_data.seq, new_data.payload);
     }
     let had_out_of_order = connection.out_of_order_count > 0;
@@ -148,7 +148,7 @@ fn finish<L: LinkDevice, S: TcpService>(
         rcv_nxt: connection.rcv_nxt,
         snd_nxt: connection.snd_nxt,
     };
-    // The ACK of the peer's FIN; if it gets lost, the TIME_WAIT entry repeats it.
+    // This ACK acknowledges the peer's FIN; if it gets lost, the TIME_WAIT entry repeats it.
     cx.send_ack(id.index);
     let now_us = cx.core.now_us;
     let displaces = cx.core.time_wait.insert(closed, now_us);
@@ -220,7 +220,7 @@ fn check<'f, L: LinkDevice, S: TcpService>(
     } else {
         payload
     };
-    // Some data was already received or does not fit: an ACK informs the peer of the current state.
+    // If some data was already received or does not fit, an ACK informs the peer of the current state.
     connection.ack_now |= payload.len() < segment.payload.len();
     Some(NewData { seq, payload, fin })
 }

@@ -105,7 +105,7 @@ fn syn<L: LinkDevice>(cx: &mut StackContext<'_, L>, syn: &TcpSegment<'_>) {
         .record_syn(syn.key, syn.seq, tcp_options, now_us);
     cx.core.counters.half_open_displaced += u64::from(displaces);
     cx.core.counters.syns_answered += 1;
-    // Filled with no-operation options, which align the others.
+    // The array is filled with no-operation options, which align the others.
     let mut options = [1; 12];
     let [high, low] = cx.core.local_mss().to_be_bytes();
     options[..4].copy_from_slice(&[2, 4, high, low]);
@@ -192,7 +192,7 @@ fn accept<L: LinkDevice, S: TcpService>(
     connection.rcv_end = segment.seq.wrapping_add(WINDOW);
     connection.snd_una = segment.ack;
     connection.snd_nxt = segment.ack;
-    // One less than the segment's number, so that the segment counts as recent and updates the window.
+    // SND.WL1 is one less than the segment's number, so that the segment counts as recent and updates the window.
     connection.snd_wl1 = segment.seq.wrapping_sub(1);
     connection.snd_wl2 = segment.ack;
     connection.is_service_notified = true;
@@ -218,7 +218,8 @@ fn accept<L: LinkDevice, S: TcpService>(
 
 /// A connection that may be evicted for a new one.
 fn find_evictable(core: &mut StackCore) -> Option<u32> {
-    // A minimum age, so that a flood of new connections cannot immediately evict each other.
+    // Connections have a minimum age before they are evicted, so that a flood of new ones can't immediately evict each
+    // other.
     let before_us = core.now_us.checked_sub(IDLE_MIN_US)?;
     // Idle connections are evicted first, since that costs the client only a new handshake.
     let idle = core.table.idle(before_us);

@@ -405,7 +405,7 @@ pub(crate) fn prepare(connection: &mut TcpConnection, mac: [u8; 6], to_mac: [u8;
         local,
         connection.key.remote(),
     );
-    // The checksum without the length of 20 that the header was written with.
+    // The header was written with a length of 20, which is removed from the checksum here.
     connection.ip_sum = u32::from(!u16::from_be_bytes([head[24], head[25]])) + u32::from(!20u16);
     write_be16(head, 34, connection.key.port());
     write_be16(head, 36, connection.key.remote_port());

@@ -8,8 +8,8 @@ use crate::stack_api::{ConnectionEnd, ConnectionId, LinkDevice, SMALL, TcpServic
 
 /// A window that grew by this much is advertised by a separate ACK.
 const UPDATE_LEN: i32 = 16_384;
-/// Lingering close: input is dropped for this long after the peer acknowledged the FIN, then the connection is reset.
-/// An immediate reset could make the peer drop the response before it is read (RFC 9112 §9.6).
+/// Lingering close: input is dropped for this long after the peer acknowledged the FIN; later input resets the
+/// connection. An immediate reset could make the peer drop the response before it is read (RFC 9112 §9.6).
 const LINGER_US: u64 = 2_000_000;
 
 /// Delivers data that arrived in order.
@@ -25,7 +25,7 @@ pub(crate) fn deliver<L: LinkDevice, S: TcpService>(
     };
     connection.unacked = connection.unacked.saturating_add(1);
     if connection.is_closing {
-        // `last_received_us` is the time of the ACK of the FIN, since it is not updated afterwards.
+        // `last_received_us` is not updated after the ACK of the FIN, so it is the time of that ACK.
         if connection.is_fin_acked
             && core.now_us.saturating_sub(connection.last_received_us) > LINGER_US
         {
@@ -47,7 +47,7 @@ pub(crate) fn deliver<L: LinkDevice, S: TcpService>(
         }
         return deliver_unread(cx, service, id);
     }
-    // Advanced before the callback, so that the response acknowledges the request.
+    // `rcv_nxt` is advanced before the callback, so that the response acknowledges the request.
     connection.rcv_nxt = connection.rcv_nxt.wrapping_add(len32(bytes.len()));
     let consumed = service.input(cx, id, bytes);
     if let Some(rest) = bytes.get(consumed..)

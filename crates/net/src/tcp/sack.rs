@@ -27,7 +27,7 @@ impl SackScoreboard {
         while let Some((block, rest)) = blocks.split_first_chunk::<8>() {
             let start = crate::bytes::be32(block, 0);
             let end = crate::bytes::be32(block, 4);
-            // Compared relative to `una`, since comparisons of distant sequence numbers wrap.
+            // Blocks are compared relative to `una`, since comparisons of distant sequence numbers wrap.
             let (from, to) = (start.wrapping_sub(una), end.wrapping_sub(una));
             if 0 < from && from < to && to <= nxt.wrapping_sub(una) {
                 self.add(start, end);

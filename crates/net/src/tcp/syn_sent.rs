@@ -50,7 +50,7 @@ pub(crate) fn segment<L: LinkDevice, S: TcpService>(
     if is_acked {
         opened(cx, service, id, segment);
         if let Some(connection) = cx.core.table.get_mut(id) {
-            // The ACK that completes the handshake; if the callback sends data, it carries the ACK.
+            // This ACK completes the handshake; if the callback sends data, the data carries the ACK.
             connection.ack_now = true;
             cx.core.mark(id.index);
         }

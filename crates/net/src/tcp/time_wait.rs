@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use super::segment::ConnectionKey;
 
 const NONE: u32 = u32::MAX;
-/// As in Linux.
+/// The duration of TIME-WAIT, as in Linux.
 const LIFE_US: u64 = 60_000_000;
 
 /// A closed connection.

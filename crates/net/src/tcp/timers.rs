@@ -44,7 +44,7 @@ pub(crate) fn check_deadlines<L: LinkDevice, S: TcpService>(
     }
     if let Some(connection) = cx.core.table.at(index) {
         let idle_at_us = connection.last_received_us.saturating_add(idle_timeout_us);
-        // One wheel entry per connection, at its earliest deadline.
+        // Each connection has one wheel entry, at its earliest deadline.
         let at_us = connection
             .ack_at_us
             .min(connection.resend_at_us)
@@ -70,7 +70,7 @@ fn resend<L: LinkDevice>(cx: &mut StackContext<'_, L>, index: u32) -> bool {
         return false;
     };
     connection.resend_at_us = NEVER;
-    // Everything was acknowledged in the meantime.
+    // If everything was acknowledged in the meantime, nothing is retransmitted.
     if connection.flight() == 0
         && connection.unsent() == 0
         && connection.state == HandshakeState::Open

@@ -5,7 +5,7 @@
 //! alone. So the circuit also counts failing clients: it ejects a member only if the share of clients with failures is
 //! as large as the required share of failed requests. A failed connection attempt does not depend on the client, and
 //! counts for all clients. If all failures are of a single client, the member is ejected only for this client, and
-//! requests of other clients pass: the first one that succeeds closes the circuit; if it fails, the member is ejected
+//! requests of other clients pass: if one of these succeeds, the circuit closes; if one fails, the member is ejected
 //! for all.
 //!
 //! ```text
@@ -102,11 +102,11 @@ struct FailureWindow {
 struct RequestTally {
     successes: u64,
     failures: u64,
-    /// The clients with requests; `failed` has those with failed requests.
+    /// The clients with requests; `failed` are the clients with failed requests.
     clients: ClientSet,
     failed: ClientSet,
-    /// The number of connections that failed or were lost since the last response of any kind; followed by their
-    /// clients.
+    /// The number of connections that failed or were lost since the last response of any kind; `absent_clients` are
+    /// their clients.
     consecutive_absences: u64,
     absent_clients: ClientSet,
 }
@@ -130,8 +130,8 @@ impl CircuitBreaker {
         now_ms: u64,
     ) -> CircuitDecision {
         match self.state {
-            // If only one other client had failures, this client's requests pass.
             CircuitState::Closed(_) => CircuitDecision::Open,
+            // If only one other client had failures, this client's requests pass.
             CircuitState::Open { failed_clients, .. }
             | CircuitState::HalfOpen { failed_clients, .. }
                 if !is_ejected_for(failed_clients, clients) =>
@@ -244,7 +244,7 @@ impl CircuitBreaker {
         CircuitChange::None
     }
 
-    /// Closes the circuit, because the member is known to work. Returns whether the circuit was not closed.
+    /// Closes the circuit, because the member is known to work. Returns whether the circuit was open or half-open.
     pub fn close(&mut self, now_ms: u64) -> bool {
         let was_closed = matches!(self.state, CircuitState::Closed(_));
         if !was_closed {
@@ -254,7 +254,7 @@ impl CircuitBreaker {
         !was_closed
     }
 
-    /// Ejects the member. Each time takes longer than the last, unless all failures are of a single client.
+    /// Ejects the member. Each ejection takes longer than the last, unless all failures are of a single client.
     fn open(
         &mut self,
         failed_clients: ClientSet,

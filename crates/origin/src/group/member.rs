@@ -9,7 +9,7 @@ use super::settings::GroupSettings;
 
 /// The internal value of weight 1, so that one percent of it is more than 0.
 pub const WEIGHT_UNIT: u64 = 256;
-/// Slow start: the percentage of its weight with which a recovered member begins.
+/// Slow start: a recovered member begins with this percentage of its weight.
 const SLOW_START_PERCENT_MIN: u64 = 10;
 
 /// The parameters of a new member.
@@ -135,9 +135,9 @@ impl<P> GroupMember<P> {
             return MemberHealth::Down;
         }
         match self.circuit.decide(&settings.circuit, clients, now_ms) {
-            // A full member gets no trial either.
             CircuitDecision::Ejected { until_ms } => return MemberHealth::Ejected { until_ms },
             CircuitDecision::TrialInProgress => return MemberHealth::TrialInProgress,
+            // A full member gets no trial either.
             CircuitDecision::Trial if !self.is_full(settings) => return MemberHealth::Trial,
             CircuitDecision::Trial | CircuitDecision::Open => {}
         }

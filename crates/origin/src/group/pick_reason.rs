@@ -19,7 +19,7 @@ pub enum CandidateTier {
 }
 
 impl CandidateTier {
-    /// The tier to try when all members of this one were tried.
+    /// The tier to try if all members of this tier were tried.
     pub(super) fn next(self) -> Option<CandidateTier> {
         (self == CandidateTier::Primary).then_some(CandidateTier::Backup)
     }
@@ -71,7 +71,7 @@ pub enum NoMember {
     Empty,
     /// No member is healthy.
     AllDown,
-    /// All healthy members have the maximum number of requests.
+    /// All healthy members that were not tried have the maximum number of requests.
     AllFull,
     /// All healthy members were tried.
     AllTried,

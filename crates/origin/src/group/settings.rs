@@ -30,8 +30,8 @@ pub struct GroupSettings {
     /// Slow start: the time in which the weight of a recovered member increases, ms; 0: it has its full weight
     /// immediately.
     pub slow_start_ms: u64,
-    /// Panic threshold (Envoy): if less than this percentage of members is healthy, the health data is considered
-    /// wrong, and all members get requests. 0: unhealthy members never get requests.
+    /// Panic threshold (Envoy): if less than this percentage of the primary members is healthy, and no backup is, the
+    /// health data is considered wrong, and all members get requests. 0: unhealthy members never get requests.
     pub panic_percent: u32,
 }
 

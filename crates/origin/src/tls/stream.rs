@@ -136,8 +136,8 @@ impl EncryptedStream {
             }
             match self.end {
                 None => ready!(self.poll_read_more(context))?,
-                // Truncation attack: without close_notify the data may be incomplete (RFC 8446 §6.1).
                 Some(PeerClose::Cleanly) => return Poll::Ready(Ok(0)),
+                // Truncation attack: without close_notify the data may be incomplete (RFC 8446 §6.1).
                 Some(PeerClose::Truncated | PeerClose::InHandshake) => {
                     let message = format!(
                         "{} closed the connection without a TLS close_notify",
@@ -163,7 +163,8 @@ impl EncryptedStream {
         let mut len = 0;
         let mut chunks: Vec<&[u8]> = Vec::with_capacity(pieces.len());
         for piece in pieces {
-            // Limited, since encrypting everything in one call would delay other connections of the worker.
+            // The length is limited, since encrypting everything in one call would delay other connections of the
+            // worker.
             let part = &piece[..piece.len().min(SEND_LEN_MAX - len)];
             len += part.len();
             chunks.push(part);

@@ -47,7 +47,7 @@ impl PageCompiler<'_, '_> {
             true => self.items(")")?,
             false => 0,
         };
-        // Checked at compile time, so that operations can rely on the number of their arguments.
+        // The count is checked at compile time, so that operations can rely on the number of their arguments.
         if !(from..=to).contains(&count) {
             return self.fail(format!(
                 "{name} takes {from} to {to} values, but {count} are given"
@@ -91,7 +91,7 @@ impl PageCompiler<'_, '_> {
         let line = self.line();
         let values = self.items(")")?;
         let expected = statement::values(&text);
-        // Checked here, since databases report the mismatch only when the page runs.
+        // The count is checked here, since databases report a mismatch only when the page runs.
         if expected != usize::from(values) {
             return self.fail(format!(
                 "the statement has {expected} placeholders (?), but {values} values are given"

@@ -243,7 +243,7 @@ impl<'s> PageCompiler<'s, '_> {
                 Ok(())
             }
             Some(PageToken::Whole(number)) => {
-                // Integers above `i64::MAX` are kept as unsigned ones.
+                // Integers above `i64::MAX` are kept as unsigned integers.
                 let value =
                     i64::try_from(number).map_or(MachineValue::UInt(number), MachineValue::Int);
                 self.push(value);

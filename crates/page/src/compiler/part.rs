@@ -1,5 +1,5 @@
 //! Compiles `{% include %}`: inserts the operations of another file at the tag. As in minijinja, the included file uses
-//! the variables of the including one, and its assignments remain effective after the tag.
+//! the variables of the including file, and its assignments remain effective after the tag.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -9,7 +9,7 @@ use super::PageCompiler;
 use crate::error::ParseError;
 use crate::lexer::{self, PageToken};
 
-/// The maximum number of files of a page, itself included.
+/// The maximum number of files of a page, including the page itself.
 const PARTS_MAX: usize = 256;
 
 impl PageCompiler<'_, '_> {
@@ -35,7 +35,8 @@ impl PageCompiler<'_, '_> {
             self.names.push(name);
         }
         let tokens = lexer::tokens(source).map_err(|error| self.named_error(part, error))?;
-        // The part is compiled in place, from its own tokens; the position in the outer tokens is restored afterwards.
+        // The part is compiled in place, from the tokens of the part; the position in the outer tokens is restored
+        // afterwards.
         let tokens = core::mem::replace(&mut self.tokens, tokens);
         let at = core::mem::take(&mut self.at);
         let outer = core::mem::replace(&mut self.part, part);

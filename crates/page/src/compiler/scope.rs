@@ -1,5 +1,5 @@
 //! Scopes: the variable names that are visible, and the slots of their values. The body of a loop is a scope: its
-//! variables are cleared in each iteration, and shadow outer ones.
+//! variables are cleared in each iteration, and shadow outer variables.
 
 use alloc::vec::Vec;
 
@@ -47,7 +47,7 @@ impl<'s> ScopeStack<'s> {
         self.loops > 0
     }
 
-    /// The slot of a name that is assigned here; `None` if there are too many.
+    /// The slot of a name that is assigned here; `None` if there are too many slots.
     pub fn set(&mut self, name: &'s str) -> Option<u16> {
         let scope = self.open.last_mut()?;
         // A second assignment in the same scope uses the same slot.

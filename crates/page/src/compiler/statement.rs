@@ -22,7 +22,7 @@ impl<'s> PageCompiler<'s, '_> {
 
     fn body_inside(&mut self, end_tags: &[&str]) -> Result<&'s str, ParseError> {
         loop {
-            // Checked for each tag, since includes can multiply the text.
+            // The length is checked for each tag, since includes can multiply the text.
             if self.text.len() > TEXT_LEN_MAX || self.ops.len() > OP_COUNT_MAX {
                 return self.fail("the page is too long with its included templates");
             }
@@ -66,7 +66,7 @@ impl<'s> PageCompiler<'s, '_> {
             // No jump leads to the second of the two operations, since this expression contains no jump.
             self.ops.truncate(start);
             self.lines.truncate(start);
-            // One operation instead of two, and no value on the stack: tables print mostly attributes.
+            // One operation replaces two, without a value on the stack: tables print mostly attributes.
             self.emit(PageOp::PrintAttribute { slot, name });
         } else {
             self.emit(PageOp::Print);

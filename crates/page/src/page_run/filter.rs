@@ -26,7 +26,7 @@ impl PageRun {
         let value = self.stack[at];
         let argument = self.stack.get(at + 1).copied();
         let second = self.stack.get(at + 2).copied();
-        // Removed before the filter runs; the result replaces them.
+        // The values are removed before the filter runs; its result replaces them.
         self.stack.truncate(at);
         let result = match filter {
             FilterOp::Default => {
@@ -94,7 +94,7 @@ impl PageRun {
             }
             other => return Err(format!("the filter requires a text, not {}", other.kind())),
         };
-        // Built in a separate string, since `from` borrows the store.
+        // The result is built in a separate string, since `from` borrows the store.
         let mut result = String::with_capacity(from.len());
         transform(from, &mut result);
         let at = self.store.texts().len();
@@ -154,7 +154,7 @@ impl PageRun {
             }
             _ => return Err("a text can be multiplied only by a whole number".to_string()),
         };
-        // Checked before the first copy, since one operation could otherwise exhaust the memory.
+        // The length is checked before the first copy, since one operation could otherwise exhaust the memory.
         let len = u64::from(text.len).saturating_mul(count);
         if len > self.limits.memory_len_max as u64 {
             return Err(self.memory_error());
@@ -195,7 +195,7 @@ impl PageRun {
             if let (Some(separator), true) = (separator, index > 0) {
                 self.append_shown(page, MachineValue::Text(separator), is_safe)?;
             }
-            // Looked up again for each item, since appending changes the store.
+            // The list is looked up again for each item, since appending changes the store.
             let item = self.store.items(at, len).get(index as usize).copied();
             self.append_shown(page, item.unwrap_or(MachineValue::Undefined), is_safe)?;
         }

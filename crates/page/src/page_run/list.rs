@@ -53,14 +53,14 @@ impl PageRun {
     pub(super) fn next_round(&mut self, jump: i32) -> Result<(), RunError> {
         let iteration = self.loops.last_mut().ok_or(NO_VALUE)?;
         iteration.index += 1;
-        // That was the last iteration, so execution continues after the loop.
+        // After the last iteration, execution continues after the loop.
         if iteration.index == iteration.len {
             self.loops.pop();
             return Ok(());
         }
         let iteration = *iteration;
-        // An iteration runs at most the operations between the start of the loop and this one, so the limit is checked
-        // here only.
+        // An iteration runs at most the operations between the start of the loop and `Next`, so the limit is checked
+        // only here.
         self.steps += u64::from(jump.unsigned_abs());
         if self.steps > self.limits.step_count_max {
             let max = self.limits.step_count_max;
@@ -157,7 +157,7 @@ impl PageRun {
                 MachineValue::Row { .. } | MachineValue::Request | MachineValue::Pairs(_),
                 MachineValue::Text(name),
             ) => {
-                // Copied, since the lookup may append to the texts. Names are short.
+                // The name is copied, since the lookup may append to the texts. Names are short.
                 let name = self.store.text(page, name).to_string();
                 self.attribute(page, request, object, &name)
             }
@@ -186,7 +186,7 @@ impl PageRun {
             "path" => request.path(),
             "target" => request.target(),
             "host" => request.host(),
-            // These have the names that they have in the server's pages, but are not in this subset.
+            // The server's pages have these two attributes, but the subset does not.
             "form" | "body" => {
                 return Err(format!(
                     "request.{name} is not available in pages that only read"
@@ -200,7 +200,7 @@ impl PageRun {
     }
 
     fn mark_personal(&mut self, value: MachineValue) -> MachineValue {
-        // The response may only be stored by the browser of this client.
+        // Only the browser of this client may store the response.
         self.reply.is_personal = true;
         value
     }

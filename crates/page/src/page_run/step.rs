@@ -40,7 +40,7 @@ impl PageRun {
             match op {
                 PageOp::Write(span) => {
                     out.extend_from_slice(page.bytes(span));
-                    // Checked after each output, so that a loop exceeds the limit by at most one value.
+                    // The length is checked after each output, so that a loop exceeds the limit by at most one value.
                     self.check_output(out)?;
                 }
                 PageOp::Print => {
@@ -261,7 +261,7 @@ impl PageRun {
     }
 
     fn begin_query(&mut self, count: usize, is_row: bool) -> Result<(), RunError> {
-        // Bounds the load that a page can cause on the database.
+        // The limit bounds the load that a page can cause on the database.
         if self.queries == self.limits.query_count_max {
             return Err(format!(
                 "a page can make at most {} database calls: join tables instead",

@@ -10,10 +10,10 @@ use crate::value::{MachineValue, PageValue, TextRef};
 /// The position of a result: its column names are followed by its cells, row by row.
 #[derive(Clone, Copy, Debug, Default)]
 struct ResultRows {
-    /// The position of the names among the cells.
+    /// The position of the column names in `cells` of the store.
     names: u32,
     width: u32,
-    /// The position of the first cell.
+    /// The position of the first cell in `cells` of the store.
     cells: u32,
     count: u32,
 }
@@ -28,7 +28,7 @@ pub struct ValueStore {
     incoming: ResultRows,
 }
 
-/// A buffer with a larger capacity is freed when the next page begins.
+/// The maximum capacity that is kept: a larger buffer is freed when the next page begins.
 const KEPT_LEN_MAX: usize = 256 << 10;
 
 impl ValueStore {
@@ -127,7 +127,7 @@ impl ValueStore {
             .unwrap_or_default()
     }
 
-    /// Begins a result; an incomplete one is dropped.
+    /// Begins a result; an incomplete result is dropped.
     pub fn begin_rows<'n>(&mut self, names: impl Iterator<Item = &'n str>) {
         // A repeated query replaces the rows received so far.
         if self.incoming.width > 0 {

@@ -121,7 +121,7 @@ fn open(path: &Path, flags: OFlags, mode: Mode) -> Result<File, UntrustedPath> {
             trail = FolderTrail::new()?;
             continue;
         }
-        // The parent is the folder that was checked on the way, since the current one may have been moved in the
+        // The parent is the folder that was checked on the way, since the current folder may have been moved in the
         // meantime.
         if part == ".." {
             trail.go_to_parent();
@@ -177,7 +177,7 @@ impl FolderTrail {
     }
 
     fn open_entry(&self, part: &OsStr) -> rustix::io::Result<(OwnedFd, Stat)> {
-        // A descriptor of the entry itself, so that the check and the next step concern the same file.
+        // Opens a descriptor of the entry itself, so that the check and the next step concern the same file.
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let entry = openat(&self.last().0, part, flags, Mode::empty())?;
         let stat = fstat(&entry)?;

@@ -37,7 +37,7 @@ struct HelperState {
 /// # Errors
 /// If this process can't give up its other rights.
 pub fn serve(config: PathBuf, owner: UserIds) -> Result<(), String> {
-    // Before the first request, since the requesting server may be compromised.
+    // Rights are given up before the first request, since the requesting server may be compromised.
     capabilities::reduce(KEPT)?;
     hide_process()?;
     let channel =
@@ -86,7 +86,7 @@ impl HelperState {
     /// the server.
     fn reload_if_changed(&mut self) -> Result<(), UntrustedPath> {
         let mut file = path_walk::open_config(&self.config)?;
-        // The stamp of the open file, since the path may refer to another file by now.
+        // The stamp is that of the open file, since the path may refer to another file by now.
         let stamp = FileStamp::from_file(&file).map_err(UntrustedPath::Io)?;
         if self.config_stamp == Some(stamp) {
             return Ok(());

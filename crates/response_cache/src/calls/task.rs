@@ -113,8 +113,8 @@ impl CallTask {
         if answer.is_err() {
             increment(&self.route.counts.failed);
         }
-        // Before the response is posted: a client that has received it must not get an invalidated response afterwards
-        // (RFC 9111 §4.4).
+        // Deleted before the response is posted: a client that has received the response must not get an invalidated
+        // one afterwards (RFC 9111 §4.4).
         if let Ok(reply) = &answer {
             delete_invalidated(self.invalidations.as_ref(), reply, &objects.store);
         }

@@ -17,8 +17,8 @@ use lowroad_store::validity::StoredExpiry;
 
 use super::{CacheFill, PendingHead, StoreRequest};
 
-/// Responses that are usable for less than this time (ms) are not copied from memory: they would expire before they are
-/// evicted there.
+/// Responses that are usable for less than this time (ms) are not copied from memory: they would expire before memory
+/// evicts them.
 const USEFUL_MIN_MS: u64 = 10_000;
 
 /// A response to be written to disk.
@@ -35,7 +35,7 @@ impl StoreRequest {
         self.store.body_len_max().max(on_disk)
     }
 
-    /// The disk cache, if this route's responses are stored there: only those of origins are.
+    /// The disk cache, if this route's responses are stored there: only the responses of origins are.
     fn tier(&self) -> Option<&Arc<DiskCache>> {
         self.store.tier().filter(|_| self.route.is_origin)
     }
@@ -67,8 +67,8 @@ impl StoreRequest {
         self.write_parts_to_disk(disk_copy, vec![body.clone()], None);
     }
 
-    /// The same for a body in parts. If memory has no room for the body (`pending_write` is set), it is written in any
-    /// case, and the object stays in memory until then.
+    /// The same for a body in parts. A body for which memory has no room (`pending_write` is set) is written in any
+    /// case, and the object stays in memory until the body is on disk.
     pub(super) fn write_parts_to_disk(
         &self,
         disk_copy: Option<DiskCopy>,

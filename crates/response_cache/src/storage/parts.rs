@@ -44,8 +44,9 @@ struct ReceivedPart {
     /// The strong validator, if there is one.
     etag: Option<Box<[u8]>>,
     fields: ResponseFields,
-    /// The decoded path; followed by the field lines of the request.
+    /// The decoded path.
     path: Box<[u8]>,
+    /// The field lines of the request.
     lines: Box<[u8]>,
     selecting: SelectingFields,
     /// Because of If-Range, the 206 may omit fields that the client already has (RFC 9110 §15.3.7).
@@ -160,7 +161,8 @@ impl StoreRequest {
         is_unusable_part
     }
 
-    /// If a 206 has the missing part, turns it into a 200 with that part and the stored ones. Returns whether it had.
+    /// If a 206 has the missing part, turns it into a 200 with that part and the stored ones. Returns whether the 206
+    /// has the missing part.
     pub(super) fn complete_parts(&self, reply: &mut HandlerReply) -> bool {
         let object = self.partial_object.as_ref();
         let Some(partial) = object.and_then(|object| completed_parts(object, reply)) else {
@@ -216,13 +218,13 @@ async fn send_joined(before: Vec<Bytes>, passing_body: ForwardedBody, len: u64, 
     else {
         return;
     };
-    // If the part is shorter, the bytes after it would be at wrong offsets: the response is truncated instead.
+    // If the part has another length, the bytes after it would be at wrong offsets: the response is truncated instead.
     if received_len == len && !after.into_iter().any(|part| sender.push(part).is_err()) {
         sender.end();
     }
 }
 
-/// The stored parts, if a response has the missing one.
+/// The stored parts, if the response has the missing part.
 fn completed_parts<'o>(
     object: &'o StoredObject,
     reply: &HandlerReply,
@@ -326,7 +328,7 @@ impl ReceivedPart {
 
     /// Stores the part, combined with the stored parts where possible.
     fn add_to_store(&self, store_request: &StoreRequest, body: &[u8]) {
-        // The origin sent another length than it announced.
+        // A part with another length than the origin announced is not stored.
         if body.len() as u64 != self.range.end - self.range.start {
             return;
         }
@@ -364,7 +366,7 @@ impl ReceivedPart {
         let (Some(tag), Some(etag)) = (strong_tag(whole), self.etag.as_deref()) else {
             return;
         };
-        // Another version: the stored representation is outdated.
+        // If the part is of another version, the stored representation is outdated.
         if tag != etag {
             return self.begin(store_request, body);
         }

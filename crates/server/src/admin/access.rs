@@ -117,6 +117,7 @@ impl AdminAccess {
 impl AdminToken {
     fn read(file: &Path) -> Result<AdminToken, String> {
         let bytes = read_bounded(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        // Editors and `openssl rand` end the file with a line break, which is no part of the token.
         let token = bytes.trim_ascii();
         let is_printable = token.iter().all(u8::is_ascii_graphic);
         if token.len() < TOKEN_LEN_MIN || !is_printable {

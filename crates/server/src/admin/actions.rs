@@ -82,6 +82,7 @@ impl AdminActions {
 
     /// Sends a snapshot to the event streams, if there are any.
     pub fn send_events(&self) {
+        // A snapshot takes the server's lock and visits all counters, so it is only made for an open stream.
         if !self.events.is_empty() {
             self.events.send(&self.snapshot());
         }

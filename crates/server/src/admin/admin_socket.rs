@@ -90,6 +90,7 @@ fn check_place(path: &Path) -> io::Result<()> {
     if folder == runtime_folder() && !folder.exists() {
         return Ok(()); // a server makes it
     }
+    // The parent of a name without a folder is empty, and access(2) needs a path.
     let folder = match folder.as_os_str().is_empty() {
         true => Path::new("."),
         false => folder,

@@ -69,6 +69,7 @@ pub fn explanation(explain: &ExplainArgs, is_selected: ServerFilter<'_>) -> Resu
     if let Some(bad) = explain.headers.iter().find(|field| !field.contains(':')) {
         return Err(format!("-H {bad}: not a field (allowed: NAME: VALUE)"));
     }
+    // The server needs an absolute URL; people leave out the scheme.
     let url = if explain.url.contains("://") {
         explain.url.clone()
     } else {

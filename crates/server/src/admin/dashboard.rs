@@ -1,5 +1,5 @@
-//! The dashboard's page. It is built by `npm run build` in `dashboard/`, together with the policy that permits its script
-//! and style by their hashes, and loads nothing else but the operations of this service.
+//! The dashboard's page. It is built by `npm run build` in `dashboard/`, together with a Content-Security-Policy that
+//! permits only its script and style, by their hashes, and requests to this service.
 
 use bytes::Bytes;
 use lowroad_http::status::StatusCode;
@@ -23,7 +23,7 @@ pub fn page() -> AdminReply {
     }
 }
 
-/// Leads from `/` to the page. The reference is relative, so that it holds behind a proxy's prefix.
+/// Redirects `/` to the page. The reference is relative, so that it works below the prefix of a proxy.
 pub fn redirect() -> AdminReply {
     AdminReply {
         status: StatusCode::TEMPORARY_REDIRECT,

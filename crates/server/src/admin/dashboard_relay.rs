@@ -1,7 +1,7 @@
 //! `lowroad dashboard`: relays a browser's requests from a port on loopback to a server's admin socket.
 //!
-//! Each connection has one request and a thread; [`relay_session`](super::relay_session) decides about it. Responses are
-//! copied as they arrive, so event streams pass.
+//! Each connection has its own thread and carries one request, about which [`relay_session`](super::relay_session)
+//! decides. Responses are copied as they arrive, so event streams work.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -24,11 +24,11 @@ use super::relay_session::{RelayDecision, RelaySession};
 use crate::cli::servers::DashboardArgs;
 use crate::terminal_output;
 
-/// Connections at once. A page has up to six.
+/// Maximum number of simultaneous connections. A browser opens up to six for a page.
 const CONNECTION_COUNT_MAX: usize = 32;
-/// The time for a request's head.
+/// Maximum time for the arrival of a request's head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
-/// The time that a browser may take no bytes.
+/// Maximum time in which a client accepts no bytes.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 const READ_LEN: usize = 8 * 1024;
 
@@ -41,6 +41,7 @@ pub type LevelReader = fn() -> Option<Vec<Value>>;
 /// There is not exactly one server, or no port.
 pub fn run(args: &DashboardArgs, levels: LevelReader) -> Result<(), String> {
     let socket = only_socket(args.admin.as_deref())?;
+    // A server that can't be reached is reported here, not later by an empty page.
     UnixStream::connect(&socket).map_err(|error| format!("{}: {error}", socket.display()))?;
     let failed = |error: io::Error| format!("the dashboard can't start: {error}");
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
@@ -80,7 +81,7 @@ struct DashboardRelay {
     session: RelaySession,
     /// The socket that the user named.
     admin: Option<PathBuf>,
-    /// The socket in use. A server that starts anew may have another.
+    /// The socket in use. A restarted server may have another one.
     socket: Mutex<PathBuf>,
     levels: LevelReader,
     connections: AtomicUsize,
@@ -89,6 +90,7 @@ struct DashboardRelay {
 impl DashboardRelay {
     fn accept(self: &Arc<Self>, mut client: TcpStream) {
         if self.connections.fetch_add(1, Relaxed) >= CONNECTION_COUNT_MAX {
+            // The count was taken before the limit was known, so a refusal gives it back.
             self.connections.fetch_sub(1, Relaxed);
             let status = StatusCode::SERVICE_UNAVAILABLE;
             let _ = refuse(&mut client, status, "too many connections to the dashboard");
@@ -98,7 +100,7 @@ impl DashboardRelay {
         let served = thread::Builder::new()
             .name("dashboard".into())
             .spawn(move || {
-                // A browser that leaves is no failure.
+                // A client that disconnects is not a failure.
                 let _ = relay.serve(&mut client);
                 relay.connections.fetch_sub(1, Relaxed);
             });
@@ -110,11 +112,13 @@ impl DashboardRelay {
     /// Answers the only request of a connection.
     fn serve(&self, client: &mut TcpStream) -> io::Result<()> {
         client.set_write_timeout(Some(SEND_TIMEOUT))?;
+        // An event is one small write, which Nagle's algorithm would delay until the one before is acknowledged.
         client.set_nodelay(true)?;
         let limits = RequestLimits::default();
         let buffer = read_head(client, limits.head_len_max)?;
         let decision = match h1::parse(&buffer, &limits) {
             Ok(Some(head)) => self.session.decide(&head),
+            // The client has closed the connection within its request, and expects no response.
             Ok(None) => return Ok(()),
             Err(refusal) => RelayDecision::Refuse(refusal.status(), refusal.as_str()),
         };
@@ -126,8 +130,8 @@ impl DashboardRelay {
         }
     }
 
-    /// Sets the cookie. A page leads on, not a redirect: after a link on another site, a browser sends no cookie that is
-    /// SameSite=Strict with a redirect.
+    /// Sets the cookie, and sends a page that leads to the dashboard. A redirect would not work: if the link was opened
+    /// from another site, a browser sends no SameSite=Strict cookie with the redirected request.
     fn open(&self, client: &mut TcpStream) -> io::Result<()> {
         let folder = &self.session.folder;
         let body = format!(
@@ -150,6 +154,7 @@ impl DashboardRelay {
             return refuse(client, StatusCode::BAD_GATEWAY, why);
         };
         let length = match method {
+            // A POST without a body still states its length (RFC 9110 §8.6).
             Method::Post => "Content-Length: 0\r\n",
             _ => "",
         };
@@ -158,12 +163,12 @@ impl DashboardRelay {
             method.as_str()
         );
         server.write_all(head.as_bytes())?;
-        // The response says that the connection ends with it, and that holds for the client's, too.
+        // The server's response has `Connection: close`, which is right for the client's connection, too.
         io::copy(&mut server, client)?;
         client.shutdown(Shutdown::Write)
     }
 
-    /// Connects to the server; looks for its new socket if it has started anew.
+    /// Connects to the server. If that fails, looks for the socket of a restarted server.
     fn connect(&self) -> Result<UnixStream, String> {
         let known = || self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         let path = known().clone();
@@ -192,6 +197,7 @@ fn read_head(client: &mut TcpStream, len_max: usize) -> io::Result<Vec<u8>> {
     let mut buffer = Vec::new();
     let mut chunk = [0; READ_LEN];
     loop {
+        // The remaining time, not a timeout for each read: a client that sends byte by byte must not hold a thread.
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());

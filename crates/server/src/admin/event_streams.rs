@@ -24,6 +24,7 @@ impl EventStreams {
     /// Opens a stream with its first event; `None` if too many are open.
     pub fn open(&self, first: &Bytes) -> Option<BodyReceiver> {
         let mut streams = self.lock();
+        // Streams of clients that have left still count until here: `send` may not have run since.
         streams.retain(|stream| room(stream) != StreamRoom::Closed);
         if streams.len() == STREAM_COUNT_MAX {
             return None;
@@ -40,6 +41,7 @@ impl EventStreams {
         let event = event(data);
         self.lock().retain(|stream| match room(stream) {
             StreamRoom::Closed => false,
+            // A slow client misses this event; the next one has the same counters with later values.
             StreamRoom::Full => true,
             StreamRoom::Open => stream.push(event.clone()).is_ok(),
         });

@@ -113,6 +113,7 @@ impl ResponseReader {
             if self.take(&mut input)? {
                 return Ok(true);
             }
+            // Any process may listen at a path that the user names, so its response must not take all memory.
             if self.body.len() + input.len() > RESPONSE_LEN_MAX {
                 return Err(invalid("the response is too long"));
             }
@@ -137,6 +138,7 @@ impl ResponseReader {
                 None => {}
             }
         }
+        // A rest, such as the first half of a line, is parsed again together with the next bytes.
         input.drain(..used);
         Ok(false)
     }

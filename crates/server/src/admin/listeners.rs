@@ -87,6 +87,7 @@ impl AdminListeners {
             },
             access: self.access.clone(),
             actions: actions.clone(),
+            // Not the workers' pool: their file reads must not wait behind a reload.
             helpers: HelperPool::start_as("admin", HELPER_COUNT)?,
         };
         panic_policy::start("admin", move || {
@@ -94,6 +95,7 @@ impl AdminListeners {
                 logger.error(format_args!("the admin service can't start: {error}"));
             }
         })?;
+        // On its own thread: an event loop that waits for the server's lock would delay all operators.
         panic_policy::start("admin-events", move || {
             loop {
                 thread::sleep(EVENT_INTERVAL);
@@ -118,6 +120,7 @@ impl AdminWorkerParts {
         let driver = EpollDriver::new(self.helpers.clone())?;
         let mailbox: AdminMailbox = WorkerMailbox::new(driver.waker());
         if let Some(socket) = &self.unix {
+            // A copy, since the loop may be started again after a panic and needs the descriptor then.
             let socket = ListenSocket::adopt(socket.try_clone()?)?;
             mailbox.post(MailboxMessage::Listen(UNIX_LISTENER, socket));
         }

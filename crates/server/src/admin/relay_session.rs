@@ -1,10 +1,10 @@
-//! What the relay of `lowroad dashboard` does with a request. Pure: knows no socket and no server.
+//! Decides how the relay of `lowroad dashboard` handles a request. Pure: uses no sockets.
 //!
-//! The threat is the rest of the machine and of the browser: other users can connect to a port on loopback, and pages of
-//! other sites can send requests to it. So the link has a token that works once. It sets a cookie (HttpOnly,
-//! SameSite=Strict), which all other requests need. Cookies do not distinguish ports, so the cookie has a random path:
-//! a server at another port of this machine never gets it. `Host` must name this port, against DNS rebinding, and
-//! requests of other origins are refused.
+//! Threats: other users of the machine can connect to a port on loopback, and pages of other sites can send requests to
+//! it. Therefore the link has a token that works once. Opening it sets a cookie (HttpOnly, SameSite=Strict), which all
+//! other requests need. Cookies do not distinguish ports, so the cookie has a random path: a server at another port of
+//! this machine never gets it. `Host` must name this port, against DNS rebinding, and requests of other origins are
+//! refused.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -19,7 +19,7 @@ use super::operations::{AdminOperation, AdminPermission, AdminRequest};
 
 /// The name of the cookie.
 const COOKIE: &str = "lowroad_dashboard";
-/// What the relay answers itself, below the session's path: its own state and that of the levels.
+/// The path, below the session's, at which the relay itself answers: its own state and that of the levels.
 const STATE_PATH: &str = "/v1/relay";
 
 /// The secrets of one command. All are lowercase hexadecimal.
@@ -41,7 +41,7 @@ pub struct RelaySession {
 /// What to do with a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum RelayDecision {
-    /// Set the cookie and lead to the page.
+    /// Set the cookie and send a page that leads to the dashboard.
     Open,
     /// Send it to the server, with this target.
     Forward(Method, String),
@@ -55,7 +55,7 @@ const USED: &str = "this link has been opened before; run lowroad dashboard agai
 const NO_SESSION: &str = "open the link that lowroad dashboard has printed";
 
 impl RelaySession {
-    /// Decides about a request.
+    /// Decides how to handle a request.
     pub fn decide(&self, head: &H1RequestHead<'_>) -> RelayDecision {
         self.try_decide(head)
             .unwrap_or_else(|(status, why)| RelayDecision::Refuse(status, why))
@@ -77,16 +77,19 @@ impl RelaySession {
         head: &H1RequestHead<'_>,
     ) -> Result<RelayDecision, (StatusCode, &'static str)> {
         let request = &head.request;
+        // First of all, so that a page with a rebound DNS name learns nothing else.
         if !self.is_own_host(request.authority) {
             let why = "the Host field names another server";
             return Err((StatusCode::MISDIRECTED_REQUEST, why));
         }
+        // No operation has a body, and the relay would have to forward it.
         if !matches!(head.framing, BodyFraming::None | BodyFraming::Length(0)) {
             return Err((StatusCode::CONTENT_TOO_LARGE, "requests have no body here"));
         }
         let RequestTarget::Origin { path, query, .. } = request.target else {
             return Err((StatusCode::BAD_REQUEST, "the target is no path"));
         };
+        // The link is opened from a terminal or another program, so it has neither cookie nor Origin.
         if path == b"/" {
             return self.open(query);
         }
@@ -108,6 +111,7 @@ impl RelaySession {
         if !is_right {
             return Err((StatusCode::UNAUTHORIZED, NO_SESSION));
         }
+        // One swap decides: of two clients with the token only one gets the session.
         match self.is_opened.swap(true, Relaxed) {
             true => Err((StatusCode::UNAUTHORIZED, USED)),
             false => Ok(RelayDecision::Open),
@@ -134,7 +138,7 @@ impl RelaySession {
         }
     }
 
-    /// Forwards what the page needs: looking, and purges. A stolen session can't stop the server.
+    /// Forwards the operations that the page needs, reading and purges, so that a stolen session can't stop the server.
     fn forward(
         &self,
         method: Method,
@@ -235,7 +239,7 @@ mod tests {
     const COOKIE_LINE: &str = "Cookie: a=b; lowroad_dashboard=bb\r\n";
 
     #[test]
-    fn a_link_opens_once() {
+    fn link_token_works_once() {
         let session = session(false);
         for wrong in ["GET /", "GET /?token=", "GET /?token=ab", "GET /?token=aaa"] {
             assert_eq!(code(&decide(&session, wrong, "")), 401, "{wrong}");
@@ -247,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn all_else_needs_the_cookie_and_the_folder() {
+    fn other_paths_require_the_cookie_and_the_folder() {
         let session = session(false);
         let forward = |target: &str| RelayDecision::Forward(Method::Get, target.into());
         for (line, fields, expected) in [
@@ -310,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_only_relay_changes_nothing() {
+    fn read_only_relay_refuses_purges() {
         let fields = format!("{COOKIE_LINE}Origin: http://localhost:99\r\n");
         let session = session(true);
         let purge = decide(&session, "POST /cc/v1/purge?target=all", &fields);

@@ -242,6 +242,7 @@ fn duration_us(text: &str) -> Result<u64, String> {
         _ => None,
     };
     let parsed = digits.parse::<u64>().ok().zip(unit_us);
+    // Checked, since the product of a long number and its unit may exceed 64 bits.
     let duration = parsed.and_then(|(count, unit_us)| count.checked_mul(unit_us));
     duration.ok_or_else(|| "a number with us, ms or s".into())
 }

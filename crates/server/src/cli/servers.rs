@@ -1,5 +1,5 @@
-//! The arguments of commands for running servers: `reload`, `stop`, `dashboard`, `purge` and `status`. In two also
-//! concern the softirq levels, `purge` and `status` also act on attached levels.
+//! The arguments of commands for running servers: `reload`, `stop`, `dashboard`, `purge` and `status`. `purge` and
+//! `status` also act on attached softirq levels.
 
 use std::path::PathBuf;
 

@@ -174,7 +174,8 @@ pub struct TopArgs {
     pub netns: Option<String>,
 }
 
-/// The last one is for the server that starts this.
+/// The values of `--log`. The last one, which users don't see, is passed by a server that starts the level in front of
+/// itself.
 fn log_formats() -> [PossibleValue; 4] {
     let binary = PossibleValue::new("binary").hide(true);
     let formats = ["combined", "extended", "json"].map(PossibleValue::new);

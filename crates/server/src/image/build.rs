@@ -16,7 +16,7 @@ use crate::terminal_output;
 pub fn build(options: &BuildArgs) -> Result<(), String> {
     let archive = archive(&options.dir, &options.settings)?;
     let image = elf::image(&archive)?;
-    // The archive in the image then contains the database's password.
+    // If the site has a database, the image's archive contains the database password.
     let is_secret = options.settings.database.is_some();
     let output = OutputFile::new(&options.output, is_secret);
     output.write(&image)?;

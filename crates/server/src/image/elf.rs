@@ -43,7 +43,7 @@ struct ProgramHeader {
 }
 
 fn headers(image: &[u8]) -> Option<Vec<ProgramHeader>> {
-    // 64-bit, little-endian.
+    // Only 64-bit, little-endian ELF files have headers of this form.
     image.strip_prefix(b"\x7fELF\x02\x01")?;
     // `e_phoff`, `e_phentsize` and `e_phnum` of the ELF header.
     let table_at = number::<8>(image, 32)?;

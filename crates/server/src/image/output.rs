@@ -16,7 +16,7 @@ impl OutputFile {
     /// Prepares a temporary file next to `target`. Only its owner can read the file if `is_secret`.
     pub fn new(target: &Path, is_secret: bool) -> OutputFile {
         let mut name = target.as_os_str().to_owned();
-        // In the same folder: rename(2) works only within a file system.
+        // The temporary file is in the target's folder, because rename(2) works only within a file system.
         name.push(format!(".{}", std::process::id()));
         OutputFile {
             target: target.to_path_buf(),
@@ -35,7 +35,7 @@ impl OutputFile {
     /// # Errors
     /// A message for the operator.
     pub fn write(&self, bytes: &[u8]) -> Result<(), String> {
-        // Set when the file is created: before a later chmod, other users could open the file.
+        // The mode is set when the file is created: before a later chmod, other users could open the file.
         let mode = if self.is_secret { 0o600 } else { 0o644 };
         let file = OpenOptions::new()
             .write(true)

@@ -45,7 +45,7 @@ pub struct QemuMachine {
 pub enum QemuNetwork {
     /// A tap device with this name, and the number of its queues to use.
     Tap(String, u32),
-    /// QEMU's user network, which forwards connections to this address to port 80.
+    /// QEMU's user network, which forwards connections to this address of the host to port 80 of the guest.
     Forwarded(SocketAddr),
 }
 
@@ -118,7 +118,7 @@ impl QemuProcess {
         })
     }
 
-    /// Waits until the guest has powered off. Requests that after a byte from `stop`.
+    /// Waits until the guest has powered off. A byte from `stop` makes QEMU power the guest off.
     fn wait_for_exit(&mut self, stop: &UnixStream) -> Result<ExitStatus, String> {
         let failed = |error: io::Error| format!("{PROGRAM}: {error}");
         let mut deadline = None;
@@ -148,7 +148,7 @@ impl QemuProcess {
         }
         let status = self.child.reap();
         if let Some(console) = self.console.take() {
-            // Prints the console's last lines before the command ends.
+            // The thread prints the console's last lines before the command ends.
             _ = console.join();
         }
         status.map_err(failed)
@@ -179,7 +179,7 @@ fn relay(console: UnixStream) {
 }
 
 fn arguments(machine: &QemuMachine) -> Vec<String> {
-    // A microvm uses legacy virtio by default.
+    // `force-legacy=off`: by default, a microvm uses legacy virtio.
     let fixed = "-no-user-config -nodefaults -display none -no-reboot -cpu max \
                  -global virtio-mmio.force-legacy=off \
                  -chardev socket,id=control,fd=0 -mon chardev=control,mode=control \

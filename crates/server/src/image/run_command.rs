@@ -32,7 +32,7 @@ pub fn run(options: &RunArgs) -> Result<(), String> {
 }
 
 fn run_hosted(options: &RunArgs, tap: &str) -> Result<(), String> {
-    // Leaked: the servers keep references to it for the life of the process.
+    // The archive is leaked, because the servers keep references to it for the life of the process.
     let bytes: &'static [u8] = archive(&options.image, &options.settings)?.leak();
     let archive = SiteArchive::open(bytes).map_err(|error| error.to_string())?;
     hosted::run(&HostedImage {
@@ -45,7 +45,7 @@ fn run_hosted(options: &RunArgs, tap: &str) -> Result<(), String> {
 }
 
 fn run_in_qemu(options: &RunArgs) -> Result<(), String> {
-    // Created before QEMU starts, so that Ctrl-C always powers the guest off.
+    // The receiver is created before QEMU starts, so that Ctrl-C always powers the guest off.
     let stop = signals::receive_end_signals()?;
     let (kernel, _file) = image(options)?;
     let (net, _device) = net(options)?;
@@ -54,7 +54,7 @@ fn run_in_qemu(options: &RunArgs) -> Result<(), String> {
         (QemuNetwork::Tap(..), ImageAddress::Static { address, .. }) => {
             Some(format!("http://{address}/"))
         }
-        // Not known here; the image prints the address that it gets from DHCP.
+        // The URL is not known here; the image prints the address that it gets from DHCP.
         (QemuNetwork::Tap(..), ImageAddress::Dhcp) => None,
     };
     if let Some(url) = url {
@@ -80,7 +80,8 @@ fn run_in_qemu(options: &RunArgs) -> Result<(), String> {
 /// Returns the image's path. If the image was built for this run, also returns the anonymous file that contains it.
 fn image(options: &RunArgs) -> Result<(PathBuf, Option<File>), String> {
     if !options.image.is_dir() {
-        // Fails early if the file is not an image, or if options that apply only to a folder were given.
+        // The archive is read only to fail early if the file is not an image, or if options that apply only to a folder
+        // were given.
         archive(&options.image, &options.settings)?;
         return Ok((options.image.clone(), None));
     }
@@ -98,7 +99,8 @@ fn net(options: &RunArgs) -> Result<(QemuNetwork, Option<HostTap>), String> {
     match &options.tap {
         None => Ok((QemuNetwork::Forwarded(options.port), None)),
         Some(name) => {
-            // Held until QEMU has ended, because dropping it removes a device that it created.
+            // `device` is held until QEMU has ended, because dropping it removes the tap device if this process created
+            // it.
             let device = HostTap::prepare(name, options.ip, options.cores.min(QUEUES_MAX).into())?;
             Ok((
                 QemuNetwork::Tap(name.clone(), device.queues()),

@@ -53,7 +53,7 @@ pub fn add(builder: &mut ArchiveBuilder, dir: &Path) -> Result<SiteContents, Str
     let root = site.root.clone();
     site.folder(&root, b"/")?;
     site.pages()?;
-    // Added last, because a page may be a folder's index.
+    // The refusals are added last, because a page may be a folder's index.
     site.add_refusals()?;
     Ok(site.contents)
 }
@@ -100,7 +100,7 @@ impl ImageSite<'_> {
         let names = fs::read_dir(folder).map_err(describe)?;
         let names = names.map(|entry| entry.map(|entry| entry.file_name()));
         let mut names: Vec<_> = names.collect::<Result<_, _>>().map_err(describe)?;
-        // Sorted, so that the same folder always produces the same image.
+        // The names are sorted, so that the same folder always produces the same image.
         names.sort();
         for name in names {
             let path = [url_path, name.as_bytes()].concat();
@@ -129,7 +129,7 @@ impl ImageSite<'_> {
         let mut location = Vec::new();
         target::encode_path(&with_slash, &mut location);
         let location = String::from_utf8_lossy(&location).into_owned();
-        // Relative links of a folder's index are right only if the URL ends with a slash.
+        // The redirect appends a slash to the URL, without which relative links of the folder's index would be wrong.
         self.builder.redirect(path, &location).map_err(text)?;
         self.folder(folder, &with_slash)
     }

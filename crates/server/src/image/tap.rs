@@ -1,5 +1,5 @@
-//! The tap device of an image. The `ip` program creates the device if it does not exist, and then also removes it. This
-//! module sends no packets.
+//! The tap device of an image. If the device does not exist, the `ip` program creates it, and later removes it again.
+//! This module sends no packets.
 
 use std::io::ErrorKind;
 use std::process::{Command, Stdio};
@@ -43,8 +43,8 @@ impl HostTap {
         if is_owned {
             let result = device.create(ip);
             result.map_err(|reason| advice(name, ip, queues, &reason))?;
-        // If two programs use a multi-queue device, each gets only some of the frames, without an error.
         } else if has_open_queue(&describe_device(name).unwrap_or_default()) {
+            // If two programs use a multi-queue device, each gets only some of the frames, without an error.
             return Err(format!(
                 "the tap device {name} is in use: another program has its queues"
             ));

@@ -43,7 +43,7 @@ pub fn encode_file(
 ) -> Result<Vec<NewVariant>, String> {
     let file = read(from).map_err(|error| format!("{}: {error}", from.display()))?;
     let content_type = mime::content_type(path, &rules.types);
-    // The same limit as in the server, which compresses only files that fit into its cache.
+    // The limit is that of the server, which compresses only files that fit into its cache.
     let len_max = config::ProcessConfig::default().cache_object_len_max;
     let len = file.body.len() as u64;
     let coding = mime::coding(path);
@@ -88,7 +88,8 @@ pub fn encode_file(
         }
     }
     let etag = content_tag(&file.body);
-    // Built last, because it takes ownership of the body from which the codings are compressed.
+    // The variant without coding is built last, because it takes ownership of the body from which the others are
+    // compressed.
     variants.insert(0, head.variant(ContentCoding::Identity, &etag, file.body));
     Ok(variants)
 }

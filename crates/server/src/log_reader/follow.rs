@@ -1,4 +1,4 @@
-//! Follows a log: new records, and the files that rotation makes.
+//! Follows a log: prints new records, across rotations.
 
 use std::collections::VecDeque;
 use std::os::unix::fs::MetadataExt;
@@ -14,19 +14,20 @@ use lowroad_log::AccessEntry;
 use super::printer::RecordPrinter;
 use super::source::{LogFileReader, ReadFlow, new_reader};
 
-/// The interval between two looks at the file. A block comes once in `block_age` at most.
+/// Interval at which the file is checked for new blocks, which a server writes once in `block_age` or when they are
+/// full.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A log that is being followed.
 pub struct LogFollower {
-    /// The current file's path, whichever file has it.
+    /// The path of the log's current file, which changes with each rotation.
     path: PathBuf,
     reader: LogReader,
     file: LogFileReader,
 }
 
 impl LogFollower {
-    /// Reads a file. Returns the lines of its last records, too.
+    /// Reads a file. Also returns the lines of its last records.
     ///
     /// # Errors
     /// The file can't be opened or read.
@@ -40,6 +41,7 @@ impl LogFollower {
         let mut file = LogFileReader::open(path, &mut reader)?;
         let mut lines = VecDeque::new();
         file.read(&mut reader, filter, &mut |entry| {
+            // Only the last lines are kept, so memory does not grow with the file.
             if lines.len() >= count {
                 lines.pop_front();
             }
@@ -70,7 +72,8 @@ impl LogFollower {
         printer: &mut RecordPrinter,
     ) -> Result<(), String> {
         loop {
-            // Looked at before the file is read: after a rotation nothing more is written to it.
+            // Checked before the file is read: after a rotation nothing more is written to it, so the read gets its
+            // rest.
             let next = self.next_file();
             let mut print = |entry: &AccessEntry<'_>| printer.print(entry, None);
             if self.file.read(&mut self.reader, filter, &mut print)? == ReadFlow::Stop
@@ -80,6 +83,7 @@ impl LogFollower {
             }
             match next {
                 Some(next) => {
+                    // The file is complete: what is left unread of it is damage, not a block to wait for.
                     self.finish()?;
                     self.file = LogFileReader::open(&next, &mut self.reader)?;
                 }
@@ -91,6 +95,7 @@ impl LogFollower {
     /// The file that follows the open one, if that was rotated.
     fn next_file(&self) -> Option<PathBuf> {
         let own = self.file.file.metadata().ok()?;
+        // A rotation renames the file, so its inode identifies it, not its name.
         let is_own = |path: &PathBuf| {
             let other = std::fs::metadata(path);
             other.is_ok_and(|other| (other.dev(), other.ino()) == (own.dev(), own.ino()))

@@ -10,7 +10,7 @@ use regex::bytes::{Regex, RegexBuilder};
 
 use super::source::ReadFlow;
 
-/// Chooses lines by a regular expression.
+/// Selects lines by a regular expression.
 pub struct LineMatcher {
     expression: Regex,
     is_inverted: bool,
@@ -20,13 +20,14 @@ impl LineMatcher {
     /// Reads the expression.
     ///
     /// # Errors
-    /// It is none.
+    /// The pattern is not a regular expression.
     pub fn new(
         pattern: &str,
         ignores_case: bool,
         is_inverted: bool,
     ) -> Result<LineMatcher, String> {
         let expression = RegexBuilder::new(pattern)
+            // A line may have bytes that are no UTF-8, which `.` does not match in the library's Unicode mode.
             .unicode(false)
             .case_insensitive(ignores_case)
             .build()
@@ -42,7 +43,7 @@ impl LineMatcher {
     }
 }
 
-/// Writes records as lines. A closed pipe is no error, and ends the reading.
+/// Writes records as lines. A closed pipe is not an error, and ends the output.
 pub struct RecordPrinter {
     exporter: RecordExporter,
     out: BufWriter<Box<dyn Write>>,
@@ -58,8 +59,9 @@ impl RecordPrinter {
     /// Prints into a new file.
     ///
     /// # Errors
-    /// It exists, or can't be created.
+    /// The file exists already, or can't be created.
     pub fn to_file(path: &Path, exporter: RecordExporter) -> Result<RecordPrinter, String> {
+        // An export never replaces a file: the name may be that of a log by mistake.
         let file = File::create_new(path);
         let file = file.map_err(|error| format!("{}: {error}", path.display()))?;
         Ok(RecordPrinter::new(Box::new(file), exporter))
@@ -68,6 +70,7 @@ impl RecordPrinter {
     fn new(out: Box<dyn Write>, exporter: RecordExporter) -> RecordPrinter {
         RecordPrinter {
             exporter,
+            // Standard output of the library is flushed at each line, which costs a system call for each record.
             out: BufWriter::with_capacity(64 * 1024, out),
             line: Vec::new(),
         }
@@ -101,6 +104,7 @@ impl RecordPrinter {
     ) -> Result<ReadFlow, String> {
         self.line.clear();
         self.exporter.append(entry, &mut self.line);
+        // Without the line break `$` of an expression matches at the end of the record.
         let text = self.line.strip_suffix(b"\n").unwrap_or(&self.line);
         if matcher.is_some_and(|matcher| !matcher.matches(text)) {
             return Ok(ReadFlow::Continue);
@@ -124,7 +128,7 @@ impl RecordPrinter {
         self.flush().map(|_| ())
     }
 
-    /// Writes all that was printed, and tells whether more is wanted.
+    /// Writes all that was printed. Returns whether the output accepts more.
     ///
     /// # Errors
     /// The output can't be written.
@@ -136,6 +140,7 @@ impl RecordPrinter {
 fn flow(written: io::Result<()>) -> Result<ReadFlow, String> {
     match written {
         Ok(()) => Ok(ReadFlow::Continue),
+        // `lowroad log cat | head` closes the pipe, which is no failure of the command.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(ReadFlow::Stop),
         Err(error) => Err(format!("the output: {error}")),
     }

@@ -16,7 +16,7 @@ const READ_LEN: usize = 256 * 1024;
 /// Whether more records are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadFlow {
-    /// They are.
+    /// More records are wanted.
     Continue,
     /// The output has been closed.
     Stop,
@@ -69,6 +69,7 @@ impl LogFileReader {
                 return Ok(ReadFlow::Continue);
             }
             reader.push(&self.chunk[..len]);
+            // All events before the next bytes: this bounds the reader's buffer to a block and a chunk.
             while let Some(event) = reader.next_event() {
                 if self.handle(&event, filter, on_record)? == ReadFlow::Stop {
                     return Ok(ReadFlow::Stop);
@@ -85,6 +86,7 @@ impl LogFileReader {
         let path = self.path.display().to_string();
         while let Some(event) = reader.finish() {
             if let ReadEvent::Damage(damage) = event {
+                // A file without a single block is a mistake of the user, not a damaged log.
                 if !reader.is_log() {
                     return Err(format!("{path} is no binary access log: {damage}"));
                 }
@@ -111,6 +113,7 @@ impl LogFileReader {
             }
             ReadEvent::Records(block) => block,
         };
+        // Skipped by its period, before the records are put together.
         if !filter.may_match(&block.header) {
             return Ok(ReadFlow::Continue);
         }
@@ -140,7 +143,7 @@ pub fn read_files(
     on_record: &mut OnRecord<'_>,
 ) -> Result<ReadFlow, String> {
     let mut reader = new_reader()?;
-    // The others are read in spite of one that can't be.
+    // A file that can't be read does not keep the others from being read.
     let mut failed = Vec::new();
     for path in files {
         let mut file = match LogFileReader::open(path, &mut reader) {

@@ -100,6 +100,7 @@ fn purges(running: &RunningServer, out: &mut MetricSnapshot) {
 }
 
 fn disk(running: &RunningServer, out: &mut MetricSnapshot) {
+    // Without a disk cache its families would be zeros that look like a cache that is never used.
     let Some(tier) = running.store.tier() else {
         return;
     };
@@ -121,7 +122,7 @@ fn disk(running: &RunningServer, out: &mut MetricSnapshot) {
         ),
         (
             "skipped",
-            "Responses not written because the disk was too slow.",
+            "Responses not written because they expire too soon.",
             skipped,
         ),
         (
@@ -159,7 +160,7 @@ fn disk(running: &RunningServer, out: &mut MetricSnapshot) {
         ("errors", "Other errors of the disk cache.", errors),
         (
             "late_readers",
-            "Readers of a response that had left the memory.",
+            "Requests that joined an unfinished fetch and read its first part from the disk.",
             late_readers,
         ),
         (

@@ -184,6 +184,7 @@ pub fn add(running: &RunningServer, out: &mut MetricSnapshot) {
         }
     }
     let modules = running.handlers.counts();
+    // By counter first, since a family has the samples of all modules, and may appear only once in a scrape.
     for (counter, help) in MODULE_COUNTERS {
         let family = out.family(
             MetricKind::Counter,

@@ -52,6 +52,7 @@ struct ProcessMemory {
 /// `/proc/self/statm`, in pages.
 fn memory() -> Option<ProcessMemory> {
     let text = fs::read_to_string("/proc/self/statm").ok()?;
+    // The first two fields are the total size and the resident set (proc_pid_statm(5)).
     let mut pages = text.split_whitespace().map(|word| word.parse::<u64>().ok());
     let page_len = page_size() as u64;
     Some(ProcessMemory {
@@ -67,6 +68,7 @@ fn times() -> Option<(f64, f64)> {
     // The process name, field 2, may contain spaces and parentheses.
     let (_, fields) = text.rsplit_once(')')?;
     let fields: Vec<&str> = fields.split_whitespace().collect();
+    // proc_pid_stat(5) numbers the fields from 1, and the first two, with the name, are cut off here.
     let ticks = |number: usize| fields.get(number - 3)?.parse::<f64>().ok();
     let (user, system, start) = (ticks(14)?, ticks(15)?, ticks(22)?);
     let per_s = clock_ticks_per_second() as f64;

@@ -1,4 +1,4 @@
-//! What dashboards show beside the metrics: reasons in words, and the last errors and warnings.
+//! Texts that dashboards show in addition to the metrics: reasons of failures, and the latest errors and warnings.
 
 use lowroad_log::LoggedMessage;
 use serde_json::{Value, json};

@@ -1,5 +1,5 @@
-//! The server's workers on simulated drivers, in front of a scripted origin. They are built as in `process`, where the
-//! drivers use epoll. While a client waits, the workers take turns.
+//! The server's workers on simulated drivers, in front of a scripted origin. The workers are built as in `process`,
+//! where the drivers use epoll. While a client waits, the workers take turns.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -120,7 +120,8 @@ impl SimAccelerator {
         let Ok(mut worker) = self.workers[number].try_borrow_mut() else {
             return;
         };
-        // During this turn `run_during_interruption` may run turns of other workers, so nothing but this worker stays borrowed.
+        // Nothing but this worker stays borrowed: during this turn, `run_during_interruption` may run turns of other
+        // workers.
         let runtime = self.programs.borrow().runtime(number);
         let _lane = runtime.enter();
         worker.turn();
@@ -161,7 +162,7 @@ impl SimAccelerator {
 impl Drop for SimAccelerator {
     fn drop(&mut self) {
         self.programs.get_mut().end();
-        // Before `WORLD` is cleared, because the workers' clock needs it.
+        // The workers are dropped before `WORLD` is cleared, because their clock needs it.
         self.workers.clear();
         WORLD.set(None);
     }

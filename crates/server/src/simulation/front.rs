@@ -146,7 +146,7 @@ impl TestAccelerator {
     /// Advances the simulated time.
     pub fn advance_ms(&self, ms: u64) {
         let until_ms = self.accelerator.world.now_ms() + ms;
-        // Simulated time advances only to the next event, so one is needed.
+        // Simulated time advances only to events, so the alarm adds one at `until_ms`.
         self.accelerator.world.alarm(until_ms);
         let is_over = |world: &SharedWorld| (world.now_ms() >= until_ms).then_some(());
         self.accelerator.run_until("a later time", is_over);

@@ -67,7 +67,7 @@ fn run(seed: u64) {
         script,
         Arc::clone(&asked),
     ));
-    // Leaked, because clients hold a reference to the history until the test ends.
+    // The history is leaked, because clients hold a reference to it until the test ends.
     let history: &'static History = Box::leak(Box::new(History::new(seed, &world)));
     // The last client runs alone: responses must also be right after the concurrent clients.
     let phases = [(0..1, true), (1..1 + TOGETHER, false), (9..10, true)];
@@ -104,7 +104,7 @@ fn install_interruption(
 ) {
     let (accelerator, clients) = (Rc::downgrade(accelerator), clients.clone());
     let between = move || {
-        // Weak, because the action is stored in a thread-local, which would keep the accelerator alive.
+        // The action holds a weak reference: it is stored in a thread-local, which would keep the accelerator alive.
         let Some(accelerator) = accelerator.upgrade() else {
             return;
         };

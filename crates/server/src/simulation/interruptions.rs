@@ -17,7 +17,7 @@ fn assert_invalidated_response_is_not_served(control: &'static str) {
                 &format!("Cache-Control: {control}\r\nETag: \"a\"\r\n"),
             ),
             1 => numbered_response(asked, ""),
-            // The response to the GET after the POST, for which a stale response must not be substituted.
+            // A 503 answers the GET after the POST; a stale response must not be substituted for it.
             _ => "HTTP/1.1 503 A\r\nContent-Length: 0\r\n\r\n".into(),
         });
         assert_eq!(front.get("/", "").text(), "0");

@@ -36,7 +36,7 @@ pub fn now_ms() -> Option<u64> {
 /// An interleaving point: the current worker may be interrupted here, as a thread may be anywhere, and another worker
 /// runs.
 pub fn interrupt() {
-    // Taken out while it runs, so that the interrupting worker is not interrupted itself.
+    // The action is taken out while it runs, so that the interrupting worker is not interrupted itself.
     if let Some(between) = BETWEEN.take() {
         between();
         BETWEEN.set(Some(between));

@@ -19,7 +19,7 @@ fn number(name: &str) -> Option<u64> {
 
 #[test]
 fn rfc_9111_tests_pass_with_many_seeds() {
-    // In a child process, which must not start more processes.
+    // The child processes of this test have a seed, and must not start more processes.
     if number("LOWROAD_SEED").is_some() {
         return;
     }

@@ -14,7 +14,7 @@ const TEXT: &str = "0123456789abcdefghij";
 const FIELDS: &str = "ETag: \"a\"\r\nCache-Control: max-age=60\r\n";
 /// Number of concurrent requests.
 const CLIENTS: usize = 10;
-/// Shorter than the time, in ms, for which a request waits for the response head of another request's fetch.
+/// A time in ms, shorter than the time for which a request waits for the response head of another request's fetch.
 const SHORT_MS: usize = 4_000;
 
 /// The first and last byte that a client requests.

@@ -89,7 +89,8 @@ pub fn attach(args: &AttachArgs) -> Result<(), String> {
     placement::check_machine()?;
     placement::check_pins()?;
     let folder = folder::port_folder(args.ports[0]).map_err(|error| error.to_string())?;
-    // Before the mount is locked, because this may wait until another daemon has drained its connections.
+    // The level's lock comes before the mount's, because acquiring it may wait until another daemon has drained its
+    // connections.
     let lock = level_lock::acquire_after_end(&folder)?;
     let mount_lock = folder::lock_mount().map_err(|error| error.to_string())?;
     folder::mount_pins().map_err(|error| error.to_string())?;
@@ -104,7 +105,8 @@ pub fn attach(args: &AttachArgs) -> Result<(), String> {
     drop(mount_lock);
     let messages = Arc::new(DaemonFlags::default());
     listen_for_signals(args.own, &messages.stop).map_err(|error| format!("signals: {error}"))?;
-    // Before the level is loaded, so that a lack of descriptors does not leave an incomplete level.
+    // The channel is opened before the level is loaded, so that a lack of descriptors does not leave an incomplete
+    // level.
     let parent = args.own.then(PacketChannel::to_parent).transpose();
     let parent = parent.map_err(|error| format!("the server's socket: {error}"))?;
     let attached_interfaces = placement::load(args, &folder).inspect_err(|_| {
@@ -124,7 +126,7 @@ pub fn attach(args: &AttachArgs) -> Result<(), String> {
         messages: &messages,
         lock: &lock,
     };
-    // Before the programs serve, because they must never answer a denied client.
+    // The filter is applied before the programs serve, because they must never answer a denied client.
     policy.clients().apply(&level)?;
     let result = serve(args, &level, attached_interfaces, &inputs);
     if args.own && result.is_err() {
@@ -226,11 +228,11 @@ fn serve(
         server_purges: &inputs.messages.changes,
         stop: &inputs.messages.stop,
     };
-    // From here on the programs answer, because maps, ports and settings are complete.
+    // Maps, ports and settings are complete, so the programs may answer from here on.
     attached_interfaces.iter().for_each(terminal_output::note);
     report_ready(args);
     level.set_mode(layout::MODE_SERVE);
-    // Set when the daemon has ended for any reason; ends the other threads.
+    // `has_ended` is set when the daemon has ended for any reason; it ends the other threads.
     let has_ended = &AtomicBool::new(false);
     let result = thread::scope(|scope| {
         let follower = thread::Builder::new().name("interfaces".into());
@@ -253,7 +255,7 @@ fn serve(
                 .map_err(|error| format!("starting a thread: {error}"))?;
         }
         let result = daemon.run().map_err(|error| error.to_string());
-        // Announced before the threads are joined, since they may wait for a response of the server.
+        // The end is announced before the threads are joined, since the threads may wait for a response of the server.
         inputs.lock.announce_end(args.drain);
         has_ended.store(true, Ordering::Relaxed);
         result

@@ -45,7 +45,7 @@ pub fn detach(args: &DetachArgs) -> Result<(), String> {
     let result = folders
         .iter()
         .try_for_each(|folder| detach_level(folder, args));
-    // Also called after a failure. Does nothing while other levels remain.
+    // `unmount_pins` is also called after a failure; it does nothing while other levels remain.
     folder::unmount_pins();
     result?;
     workers
@@ -100,7 +100,7 @@ fn detach_ports(
 ) -> Result<(), String> {
     // From here on, the programs leave new connections to the kernel.
     detached.iter().for_each(|port| level.drain_port(*port));
-    // Stopped only after the drain, because until then the remaining connections need the programs.
+    // The ports are stopped only after the drain, because until then the remaining connections need the programs.
     drain::end_connections(level, |port| detached.contains(&port), drain_s);
     detached.iter().for_each(|port| level.stop_port(*port));
     let is_detached = |key: &RequestKey| detached.contains(&key.parts().port);

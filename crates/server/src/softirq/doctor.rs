@@ -122,10 +122,10 @@ fn try_tiers(details: &InterfaceDetails) -> Vec<DoctorFinding> {
 /// Attaches programs without ports, which pass all packets, and removes them.
 fn try_tier(details: &InterfaceDetails, tier: ProgramTier) -> Result<(), String> {
     let describe = |error: lowroad_softirq::LevelError| error.to_string();
-    // In another folder than the levels, so that other commands do not take the trial for a level.
+    // The trial has another folder than the levels, so that other commands do not take the trial for a level.
     let levels = folder::port_folder(0).map_err(describe)?;
     let base = levels.parent().and_then(|versions| versions.parent());
-    // Prevents other processes from unmounting bpffs before the folder exists.
+    // The lock prevents other processes from unmounting bpffs before the trial's folder exists.
     let mount_lock = folder::lock_mount().map_err(describe)?;
     let folder = base
         .ok_or("no folder for pins")?
@@ -139,7 +139,7 @@ fn try_tier(details: &InterfaceDetails, tier: ProgramTier) -> Result<(), String>
     };
     let result = loader::load(tier, sizes, &folder)
         .and_then(|loaded| links::attach(&loaded, &details.interface, &folder));
-    // Also removed after a failure, which may leave some pins.
+    // The trial's folder is also removed after a failure, which may leave some pins.
     let removed = folder::remove(&folder);
     folder::unmount_pins();
     result.and(removed).map_err(describe)

@@ -144,8 +144,8 @@ fn explain_level(level: &Arc<SoftirqLevel>, request: &ExplainRequest) -> Result<
         let outcome = run_trial(&trial, request, local)?;
         let key = match (&outcome.response, outcome.reason()) {
             (Some(response), _) => RequestKey::read(&response.key),
-            // With any other reason, a stored response would not be used, so none is looked up.
             (None, Some("up_miss" | "up_expired")) => outcome.key.clone(),
+            // With any other reason, a stored response would not be used, so none is looked up.
             _ => None,
         };
         let Some(key) = key else {
@@ -344,7 +344,7 @@ fn fetch(
     let used_ports = ports.clone();
     let connect: ServerConnector = Arc::new(move |local, source| {
         let stream = connector(local, source)?;
-        // Recorded, because the level exempts this port until it is reset below.
+        // The port is recorded, because the level exempts it until the exemption is reset below.
         if let Ok(mut used_ports) = used_ports.lock() {
             used_ports.push(stream.local_addr()?.port());
         }
@@ -355,7 +355,7 @@ fn fetch(
     let started_at = Instant::now();
     let fetched = fetcher.fetch(&key.parts(), &RevalidationFields::default());
     let delay_ms = u64::try_from(started_at.elapsed().as_millis()).unwrap_or(u64::MAX);
-    // Closes the connections while their ports are still exempted.
+    // Dropping the fetcher closes the connections while their ports are still exempted.
     drop(fetcher);
     // Other processes may get these ports now, so the exemption ends.
     for port in ports.lock().iter().flat_map(|ports| ports.iter()) {

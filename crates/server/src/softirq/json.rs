@@ -20,7 +20,7 @@ pub fn worker_value(worker: &WorkerInstance) -> Value {
 #[must_use]
 pub fn level_value(view: &LevelView) -> Value {
     let names = REASONS.iter().map(|(name, _)| *name);
-    // A sorted map, so that the output's order is stable.
+    // The map is sorted, so that the output's order is stable.
     let counters: BTreeMap<_, _> = names.zip(&view.counters).collect();
     let names = DenialKind::ALL.iter().map(|kind| kind.name());
     let denials: BTreeMap<_, _> = names.zip(view.denials).collect();

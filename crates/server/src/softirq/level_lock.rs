@@ -31,9 +31,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct LevelLock {
     path: PathBuf,
-    /// The locked file, closed after its path was removed: a process that opened the file earlier notices then that the
-    /// file is no longer current. The file is empty until this process begins to end; then it contains the drain
-    /// timeout in seconds.
+    /// The locked file. It is closed only after its path was removed: then a process that opened the file earlier
+    /// notices that the file is no longer current. The file is empty until this process begins to end; from then on it
+    /// contains the drain timeout in seconds.
     file: fs::File,
 }
 
@@ -50,7 +50,7 @@ impl Drop for LevelLock {
     fn drop(&mut self) {
         // If the file can't be removed, it stays, and the next process uses it.
         let _ = fs::remove_file(&self.path);
-        // Fails if the folder contains other files.
+        // The call fails if the folder contains other files.
         let _ = fs::remove_dir(LOCKS);
     }
 }
@@ -85,7 +85,7 @@ pub fn acquire_after_end(folder: &Path) -> Result<LevelLock, String> {
             thread::sleep(POLL_INTERVAL);
             continue;
         };
-        // Printed once. Later rounds keep the first deadline.
+        // The first round prints the message and sets the deadline; later rounds keep it.
         let deadline = *deadline.get_or_insert_with(|| {
             let timeout = drain + END_GRACE;
             terminal_output::note(format_args!(
@@ -151,13 +151,13 @@ fn try_acquire(folder: &Path) -> Result<Result<LevelLock, LockHolder>, String> {
     let path = lock_path(folder);
     let failed = |error: io::Error| format!("{}: {error}", path.display());
     loop {
-        // Repeated in each round, because the last holder also removes the folder.
+        // The folder is created again in each round, because the last holder also removes it.
         make_private(Path::new(LOCKS))?;
         let opened = fs::OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
-            // Not truncated: the contents belong to the lock's holder.
+            // The file is not truncated: the contents belong to the lock's holder.
             .truncate(false)
             .mode(0o600)
             .open(&path);
@@ -213,7 +213,8 @@ pub fn holder_process(folder: &Path) -> Option<(OwnedFd, u32)> {
     let file = fs::File::open(lock_path(folder)).ok()?;
     let pid = holder(&file)?;
     let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
-    // Checked again: if the process held the lock before and after `pidfd_open`, its number was not reused in between.
+    // The holder is checked again: if the process held the lock before and after `pidfd_open`, its number was not
+    // reused in between.
     let is_same = holder(&file) == Some(pid);
     let number = u32::try_from(pid.as_raw_nonzero().get()).ok()?;
     is_same.then_some((process, number))

@@ -107,7 +107,7 @@ fn ports(config: &Config) -> Vec<u16> {
     let sites = config.sites.iter();
     let mut ports: Vec<u16> = sites
         .flat_map(|site| site.listen.iter().map(std::net::SocketAddr::port))
-        // The port is not known yet: the kernel chooses one instead of 0.
+        // Port 0 is left out: the kernel chooses the actual port, which is not known yet.
         .filter(|port| *port != 0)
         .collect();
     ports.sort_unstable();
@@ -234,7 +234,7 @@ impl LevelProcesses for LevelSupervisor {
 
     fn end(mut self: Box<Self>) {
         self.health.record_ending();
-        // Closed explicitly, because other threads also hold the channel.
+        // The channel is closed explicitly, because other threads also hold it.
         self.channel.close();
         // The thread ends when both processes have closed their output, even if the daemon has lost its supervisor.
         // Errors are ignored: the panic hook has reported a panic of the thread, and the processes have printed their
@@ -278,7 +278,7 @@ pub fn apply_messages(
     thread::spawn(move || {
         let mut buffer = Vec::new();
         while let Some(message) = receiver.next_message(&mut buffer) {
-            // Set before the purge below, so that responses stored after it get the short lifetime.
+            // The flag is set before the purge below, so that responses stored after the purge get the short lifetime.
             if message == ToDaemon::Brief {
                 messages.brief.store(true, Ordering::Relaxed);
             }

@@ -53,7 +53,7 @@ pub fn top(args: &TopArgs) -> Result<(), String> {
     let mut remaining = args.count;
     while remaining != Some(0) && !wait(args.interval, terminal.as_ref(), &stop)? {
         let current = take_samples(&levels)?;
-        // Queried for each page, because the terminal may have been resized.
+        // The size is queried for each page, because the terminal may have been resized.
         let urls_max = terminal
             .as_ref()
             .map_or(URLS_MAX, |screen| screen.size().rows);
@@ -268,7 +268,7 @@ impl<'a> SampleSpan<'a> {
         SampleSpan {
             previous,
             current,
-            // At least 1, because rates divide by it.
+            // The time is at least 1, because rates divide by it.
             time_ns: current.at_ns.saturating_sub(previous.at_ns).max(1),
         }
     }

@@ -56,7 +56,7 @@ pub fn serve(args: &AttachArgs) -> Result<(), String> {
         namespace::enter_namespace(namespace)?;
     }
     let port = args.ports[0];
-    // Acquired before the port is tested, because a previous process may still intercept the port.
+    // The lock is acquired before the port is tested, because a previous process may still intercept the port.
     let lock = level_lock::acquire_after_end(&instances::lock_name(port)?)?;
     let intercepted = addresses_to_intercept(port)?;
     let front_addresses = choose_front_addresses(&intercepted)
@@ -168,7 +168,7 @@ fn limits() -> LimitsConfig {
         body_len_max: u64::MAX,
         body_timeout_ms: SILENCE_MS,
         send_timeout_ms: SILENCE_MS,
-        // Exceeds the idle timeouts of load balancers, because these expect to close first.
+        // The idle timeout exceeds those of load balancers, because these expect to close first.
         idle_timeout_ms: IDLE_MS,
         rate_min: 0,
         ..LimitsConfig::default()

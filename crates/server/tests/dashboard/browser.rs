@@ -1,4 +1,4 @@
-//! A browser under remote control.
+//! Remote control of a browser.
 
 use lowroad_testkit::{skip, wait_until};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::chromium::Chromium;
 use crate::firefox::Firefox;
 
-/// What tests need of a browser.
+/// The functions of a browser that tests use.
 pub trait Browser {
     /// Its name.
     fn name(&self) -> &'static str;

@@ -1,4 +1,4 @@
-//! The committed page belongs to its sources, whose tests pass.
+//! The committed page is up to date with its sources, and the tests of its scripts pass.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

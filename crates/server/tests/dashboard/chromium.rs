@@ -1,4 +1,4 @@
-//! Chromium by its DevTools protocol, over pipes: JSON messages that end with a zero byte.
+//! Controls Chromium through its DevTools protocol, over pipes: JSON messages that end with a zero byte.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -128,7 +128,7 @@ impl Browser for Chromium {
         let parameters =
             json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
         let result = self.call("Runtime.evaluate", parameters);
-        // A page that is being replaced can't be asked; tests ask again.
+        // While a page is replaced, no expression can be evaluated; tests try again.
         result["result"]["value"].clone()
     }
 

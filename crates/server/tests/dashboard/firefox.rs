@@ -1,4 +1,4 @@
-//! Firefox by Marionette: JSON messages over TCP, each with its length before it.
+//! Controls Firefox through Marionette: JSON messages over TCP, each preceded by its length.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::browser::Browser;
 
 const PROGRAM: &str = "/usr/bin/firefox-esr";
-/// Settings of a new profile, which keep it from contacting other servers. Port 0: any.
+/// Settings of a new profile, which keep it from contacting other servers. Port 0 selects any free port.
 const SETTINGS: &str = r#"user_pref("marionette.port", 0);
 user_pref("datareporting.policy.dataSubmissionEnabled", false);
 user_pref("network.captive-portal-service.enabled", false);
@@ -114,7 +114,7 @@ impl Browser for Firefox {
     }
 
     fn evaluate(&mut self, expression: &str) -> Value {
-        // A page that is being replaced can't be asked; tests ask again.
+        // While a page is replaced, no expression can be evaluated; tests try again.
         self.execute(&format!("return {expression}"))
             .unwrap_or_default()
     }

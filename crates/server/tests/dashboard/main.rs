@@ -1,4 +1,4 @@
-//! The dashboard: the page in Chromium and Firefox, the relay that brings them to it, and the page's build.
+//! The dashboard: the page in Chromium and Firefox, the relay of `lowroad dashboard`, and the page's build.
 
 mod browser;
 mod build;

@@ -15,7 +15,7 @@ fn open(browser: &mut dyn Browser, dashboard: &Dashboard) {
     browser.wait_for(READY);
 }
 
-/// The visible text of the page. Headings and values that have no number would be seen in it.
+/// The visible text of the page, in which values that are not numbers (`NaN`) would appear.
 fn whole_text(browser: &mut dyn Browser) -> String {
     let text = browser.evaluate("document.body.innerText");
     text.as_str().expect("a text").to_owned()
@@ -124,7 +124,7 @@ fn the_page_works_by_keyboard() {
             "url",
         ];
         assert_eq!(order, expected, "{}", browser.name());
-        // Enter in the field explains.
+        // Enter in the URL field requests the explanation.
         let url = format!("http://{}/", subject.server.address());
         browser.evaluate(&format!("document.getElementById('url').value = '{url}'"));
         browser.press("Enter");

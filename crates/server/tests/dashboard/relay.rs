@@ -4,7 +4,7 @@ use lowroad_testkit::{ClientResponse, TestClient, wait_until};
 
 use crate::subject::{Dashboard, Subject};
 
-/// A session that was opened: the cookie, and the path of all that it may use.
+/// An open session: the cookie, and the path below which requests are permitted.
 struct Session<'d> {
     dashboard: &'d Dashboard,
     cookie: String,

@@ -62,7 +62,7 @@ pub enum AccessRefusal {
 }
 
 /// Applies the rules of a site from number `first_rule` on. For each form of the path, the first rule that allows or
-/// refuses the form decides. The request is refused if any form of its path is.
+/// refuses the form decides. The request is refused if any form of its path is refused.
 ///
 /// # Errors
 /// The request was refused, or must wait.
@@ -79,13 +79,13 @@ pub fn apply_rules(
         matches,
         previous_path,
     } = access_check;
-    // Computed once for all rate limits.
+    // The matches of the previous path are computed once for all rate limits.
     let previous_matches = previous_path.map(|path| site_path.site.rules.match_path(path));
     let was_counted = |number| {
         let previous_matches = previous_matches.as_ref();
         previous_matches.is_some_and(|it| access_policy.has_pattern(number, it))
     };
-    // The level below would send its copy to other clients without applying the rules.
+    // The soft-interrupt level would send its copy to other clients without applying the rules.
     if access_policy.has_rule_for(matches) {
         effects.trace(TraceEvent::HasAccessRules);
         if is_from_daemon(responder.request.user_agent(), responder.exchange.peer) {
@@ -127,7 +127,7 @@ pub fn apply_rules(
                 let status = StatusCode::new(*status).unwrap_or(StatusCode::FORBIDDEN);
                 return Err(refuse(rule, status, &[], effects, site_path, responder));
             }
-            // The limit already counted this request under the path from which it was rewritten or redirected.
+            // The limit has already counted this request, under the path before the rewrite or redirect.
             RuleAction::Limit(_) if was_counted(number) => {}
             RuleAction::Limit(_) => check_rate(rule, input, effects, site_path, responder)?,
             RuleAction::Auth(_) => match check_password(rule, effects, responder) {
@@ -161,7 +161,7 @@ pub fn resume_after_password(
     responder: &mut RequestResponder<'_, '_>,
 ) -> Result<(), AccessRefusal> {
     let site_path = access_check.site_path;
-    // Normally present: a waiting request keeps its site across reloads.
+    // The rule is normally present: a waiting request keeps its site across reloads.
     let Some(rule) = access_policy.rule(checked.rule) else {
         let status = responder.refuse(Some(site_path), StatusCode::INTERNAL_ERROR);
         return Err(AccessRefusal::Answered(status));

@@ -69,7 +69,7 @@ pub struct RequestContext<'a> {
     pub rewritten_target: Option<&'a Arc<RewrittenTarget>>,
 }
 
-/// A decoded path, and the route that handles it. It may be the path of a folder's index file.
+/// A decoded path, and the route that handles it. The path may be that of a folder's index file.
 #[derive(Clone, Copy)]
 pub struct RoutedPath<'a> {
     pub path: &'a [u8],
@@ -145,7 +145,7 @@ impl RequestContext<'_> {
             wait_reason,
         };
         RequestDecision::Deferred(Box::new(PendingRequest {
-            // Copied, because the connection's buffer is reused for the next bytes.
+            // The request is copied, because the connection's buffer is reused for the next bytes.
             request: OwnedRequest::from_request(responder.request),
             wait_context,
         }))

@@ -57,7 +57,8 @@ pub enum WaitReason {
 pub enum DiskLookups {
     /// No look-up yet. Equal requests share the first look-up, which uses the key alone.
     First,
-    /// After one look-up: its response varies and may not match the request fields, so a second one uses these.
+    /// After one look-up: the response that it found varies and may not match the request fields, so a second look-up
+    /// uses the fields.
     ForFields,
     /// No further look-ups.
     Finished,
@@ -153,7 +154,7 @@ impl WaitReason {
                     is_variant,
                     ..
                 },
-                // Found in the store, or stored by the call of an equal request.
+                // The response was found in the store, or stored by the call of an equal request.
                 Some(HandlerOutcome::Stored(stored)),
             ) => WaitEnd::Stored {
                 route,

@@ -89,7 +89,7 @@ pub trait Effects {
         None
     }
 
-    /// Records a step of the decision. Steps are recorded in order.
+    /// Records a step of the decision. The calls follow the order of the steps.
     fn trace(&self, event: TraceEvent<'_>);
 }
 
@@ -180,7 +180,7 @@ impl Effects for HandlerCalls {
     fn fetch(&self, request: LoadRequest, id: ExchangeId) -> LoadProgress {
         match self.fetcher.fetch(request, self.waiter(id)) {
             Ok(()) => LoadProgress::Pending,
-            // The queue of the helpers is full: answered with 503 instead of waiting without bound.
+            // The queue of the helpers is full: the request is answered with 503 rather than waiting without bound.
             Err(_) => LoadProgress::Refused,
         }
     }
@@ -192,11 +192,11 @@ impl Effects for HandlerCalls {
         let Some(tier) = self.store.tier() else {
             return false;
         };
-        // `None` for the key of a file, which is never in the disk cache.
+        // The key of a file has no primary key (`None`): files are never in the disk cache.
         let Some(primary) = disk_cache::primary(&lookup.site.rules.disk_id, key) else {
             return false;
         };
-        // Checked in memory, so that most misses need no helper.
+        // This check uses only memory, so that most misses need no helper.
         if !tier.may_contain(&primary) {
             return false;
         }
@@ -204,7 +204,7 @@ impl Effects for HandlerCalls {
             primary,
             key: (*key).into(),
             hash: *hash,
-            // Read before the helper reads the disk: a purge in the meantime must take effect.
+            // The purge epoch is read before the helper reads the disk: a purge in the meantime must take effect.
             purges: self.store.purge_epoch(*hash),
             lines: request.lines().into(),
             is_for_lines: lookup.is_for_lines,

@@ -55,7 +55,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
         route: &Arc<Route>,
         responder: &mut RequestResponder<'_, '_>,
     ) -> RequestDecision {
-        // 404 instead of 403, so that clients cannot distinguish internal routes from missing ones.
+        // The status is 404 instead of 403, so that clients cannot distinguish internal routes from missing ones.
         if route.is_internal && !context.is_set_by_server() {
             self.effects.trace(TraceEvent::InternalRoute(route));
             return generated_response(
@@ -90,7 +90,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
             let status = responder.hit(context.site_path(), object, representation, route);
             return RequestDecision::Answered(status, Logged::Hit);
         }
-        // After memory, the disk cache is searched once or twice, see `DiskLookups`.
+        // If memory has no response, the disk cache is searched once or twice, see `DiskLookups`.
         if found.is_none() && self.recall(context, route, facts, progress, responder) {
             let (route, path) = (route.clone(), path.into());
             return context.wait(
@@ -111,7 +111,8 @@ impl<W: Effects> ResponseLookup<'_, W> {
         self.answer_or_call(context, RoutedPath { path, route }, stored, responder)
     }
 
-    /// Handles all cases other than a fresh, complete stored response. Not inlined, to keep the code for hits small.
+    /// Handles all cases other than a fresh, complete stored response. It is not inlined, to keep the code for hits
+    /// small.
     #[inline(never)]
     fn answer_or_call(
         &mut self,
@@ -139,7 +140,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
             {
                 if let RequestDecision::Answered(..) = decision {
                     self.effects.trace(TraceEvent::Reused(route, object));
-                    // After the response was written, so that the client does not wait for the refresh.
+                    // The refresh starts after the response was written, so that the client does not wait for it.
                     if *reusability == Reusability::StaleWhileRevalidate {
                         let key = facts.map(|facts| facts.key(self.key));
                         self.refresh(context, routed, key, object, responder);
@@ -154,7 +155,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
                 );
             }
         }
-        // With only-if-cached, the origin must not be called (RFC 9111 §5.2.1.7).
+        // With only-if-cached, the handler must not be called (RFC 9111 §5.2.1.7).
         if found.is_none()
             && facts.is_some()
             && route.request_directives(responder.request).only_if_cached
@@ -220,7 +221,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
             is_for_lines: progress == DiskLookups::ForFields,
         };
         let is_recalled = self.effects.recall(&disk_recall, responder.exchange.id);
-        // Otherwise the next look-up in memory would be skipped, see `find_entry`.
+        // A route that is not storing skips the next look-up in memory, see `find_entry`.
         if is_recalled {
             route.begin_storing();
         }
@@ -446,7 +447,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
             .and_then(|rewritten| rewritten.redirect_fields());
         let site_path = match first {
             None => context.site_path(),
-            // The header rules of the path that the client requested apply.
+            // The header rules of the path that the client requested apply, not those of the redirect target.
             Some((path, _)) => SitePath {
                 path,
                 ..context.site_path()

@@ -31,7 +31,7 @@ pub fn handle_admitted<W: Effects>(
     {
         return decision;
     }
-    // Redirects are for targets of clients; after a rewrite, the server itself has set the target.
+    // Redirects apply to targets that clients request; after a rewrite, the server itself has set the target.
     if context
         .rewritten_target
         .is_none_or(|rewritten| rewritten.allows_redirects())

@@ -97,7 +97,8 @@ impl<'a> RequestContext<'a> {
         let rewrites = &self.site.rules.config.rewrites;
         self.matches.rewrites().find_map(|number| {
             let rewrite = rewrites.get(number)?;
-            // Rewrites for missing files are applied after files and routes, other rewrites before them.
+            // Rewrites for missing files are applied after files and routes, all other rewrites before files and
+            // routes.
             if rewrite.missing != missing {
                 return None;
             }
@@ -202,7 +203,7 @@ pub fn follow_redirect<W: Effects>(
     let (target, stage) = match target {
         InternalRedirect::Local(target) => (Some(target), RewriteStage::Unrewritten),
         InternalRedirect::Path(target) => (Some(target), RewriteStage::SetByHandler),
-        // Only files in internal aliases: a program must not be able to send any file of the machine.
+        // Only files in internal aliases are sent: a program must not be able to send any file of the machine.
         InternalRedirect::File(file) => {
             (context.site.rules.internal_path(&file), RewriteStage::Final)
         }
@@ -253,7 +254,7 @@ pub fn follow_redirect<W: Effects>(
     responder.exchange.body = None;
     responder.exchange.body_len = Some(0);
     let mut request = responder.request.clone();
-    // HEAD is kept, so that the client gets no body.
+    // The method HEAD is kept, so that the client gets no body.
     if method != Method::Head {
         request.method = Method::Get;
     }
@@ -289,7 +290,7 @@ fn continue_with_target<W: Effects>(
         );
     }
     let rewritten = Arc::new(rewritten);
-    // The worker's buffer contains the path of the original request, so another one is used.
+    // The worker's buffer contains the path of the original request, so another buffer is used.
     let mut scratch = vec![0; rewritten.path_len];
     let (path, is_for_files) = match decode_path(site, rewritten.path(), &mut scratch) {
         Ok(decoded) => decoded,

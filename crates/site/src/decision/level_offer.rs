@@ -1,5 +1,5 @@
-//! Level offers: answers requests of the soft-interrupt level from memory, without a connection, by the decision that
-//! clients get. Requests that need a load or a handler are declined; the level then sends them as ordinary requests.
+//! Level offers: answers requests of the soft-interrupt level from memory, without a connection, with the same decision
+//! as for clients. Requests that need a load or a handler are declined; the level then sends them as ordinary requests.
 
 use std::cell::Cell;
 use std::net::IpAddr;
@@ -59,7 +59,7 @@ impl SiteService {
             }
             None => false,
         };
-        // The level takes no longer responses.
+        // The level does not accept longer responses.
         let response_bytes = is_answered
             .then(|| detached.into_bytes(OFFER_LEN_MAX))
             .flatten();
@@ -91,7 +91,7 @@ impl SiteService {
         let decision = decider.decide(request, &mut responder);
         let is_lasting = match decision {
             RequestDecision::Answered(_, Logged::Hit) => true,
-            // A redirect remains valid as long as the rules do; a reload discards all copies of the level.
+            // A redirect remains valid as long as the rules do; a reload discards all copies that the level keeps.
             RequestDecision::Answered(_, Logged::Generated) => {
                 effects.is_redirect.get() && !may_become_challenge(request)
             }

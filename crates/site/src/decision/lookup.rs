@@ -1,5 +1,5 @@
-//! Finds the stored object for a path, checks its validity and selects the variant to send. If that fails, has a file
-//! loaded or calls a handler (`handler_request`). The site is known at this point.
+//! Finds the stored object for a path, checks its validity and selects the variant to send. If there is no valid
+//! object, has a file loaded or calls a handler (`handler_request`). The site is known at this point.
 
 use std::sync::Arc;
 
@@ -104,7 +104,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
             Some(object) if object.representation().is_some() => {
                 self.send_variant(context, &object, Logged::Miss, responder)
             }
-            // The file is not available in that coding, so it is sent without one.
+            // The file is not available in the requested coding, so it is sent without a coding.
             Some(_) => self.send_variant(context, &loaded.base, Logged::Miss, responder),
         }
     }
@@ -256,8 +256,8 @@ impl<W: Effects> ResponseLookup<'_, W> {
         RequestDecision::Answered(status, logged)
     }
 
-    /// Answers with the replacement for a missing file. Downstream caches store it with the requested path and are not
-    /// notified if it changes.
+    /// Answers with the replacement for a missing file. Downstream caches would store the replacement with the
+    /// requested path and are not notified if it changes.
     fn serve_fallback(
         &mut self,
         context: &RequestContext<'_>,

@@ -17,7 +17,7 @@ pub fn decode_path<'p>(
     let decoded = target::decode(path, scratch).map(<[u8]>::len);
     match decoded {
         Ok(len) => Ok((&scratch[..len], true)),
-        // For handlers only: in the path of a file, the decoded slash would separate folders.
+        // Only handlers get such a path: in the path of a file, the decoded slash would separate folders.
         Err(RequestRefusal::PathSlash) if site.rules.allows_encoded_slashes() => {
             Ok((target::decode_with_slashes(path, scratch)?, false))
         }

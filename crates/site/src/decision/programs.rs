@@ -214,7 +214,7 @@ impl RequestResponder<'_, '_> {
         let status = head.status;
         let mut out = self.response.head_dated(status, head.fields.date());
         let rules = SiteFields::new(&site_path.site.rules, site_path.path, status);
-        // The common case: there are no rules, so no field is compared.
+        // In the common case there are no rules, so no field is compared.
         if rules.is_empty() {
             out.fields(head.fields);
         } else {

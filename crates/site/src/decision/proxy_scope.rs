@@ -1,6 +1,6 @@
-//! Proxy in front of another web server: selects the requests that it may process itself, those that all servers
-//! interpret alike. Requests that a proxy would change, drop fields of or refuse are passed through, so that the server
-//! answers them as it would without a proxy.
+//! Proxy in front of another web server: selects the requests that this server may process itself: those that all
+//! servers interpret alike. Requests that a proxy would change, drop fields of or refuse are passed through, so that
+//! the server answers them as it would without a proxy.
 
 use lowroad_http::fields::FieldLines;
 use lowroad_http::forwarding;

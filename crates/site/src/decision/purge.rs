@@ -1,6 +1,6 @@
 //! The PURGE method, for addresses that the site allows. It purges all variants of the requested URL; with a final `*`,
-//! all URLs with that prefix; or all responses with the tags in its Cache-Tag and Surrogate-Key fields. PURGE is not
-//! standardized; applications send these forms to other caches.
+//! all URLs with that prefix; or all responses with the tags in the request's Cache-Tag and Surrogate-Key fields. PURGE
+//! is not standardized; applications send these forms to other caches.
 
 use lowroad_cache::pattern::RequestPattern;
 use lowroad_http::h1::BodyLen;
@@ -30,7 +30,7 @@ pub fn handle_purge<W: Effects>(
     if responder.exchange.body.is_some() {
         responder.response.close();
     }
-    // 405 as for an unknown method, so that other clients do not learn about PURGE.
+    // The status is 405 as for an unknown method, so that other clients do not learn about PURGE.
     if !site_path.site.purge_from.contains(responder.exchange.peer) {
         return generated_response(
             responder.refuse(Some(site_path), StatusCode::METHOD_NOT_ALLOWED),
@@ -49,7 +49,7 @@ pub fn handle_purge<W: Effects>(
     }
 }
 
-/// Responds to a PURGE request. With a disk cache, called once the purge is durable.
+/// Responds to a PURGE request. With a disk cache, it is called once the purge is durable.
 pub fn respond(
     site_path: SitePath<'_>,
     is_durable: bool,
@@ -80,7 +80,7 @@ fn is_soft(responder: &RequestResponder<'_, '_>) -> Option<bool> {
             let is = |word: &[u8]| value.eq_ignore_ascii_case(word);
             match is(b"soft") {
                 true => is_soft = true,
-                // Other names for a hard purge, which applications use.
+                // Applications use these three names for a hard purge.
                 false if is(b"hard") || is(b"exact") || is(b"default") => {}
                 false => return None,
             }

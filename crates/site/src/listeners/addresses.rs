@@ -1,4 +1,5 @@
-//! The listeners of each site: those of its configured addresses, or the supervisor's sockets that replace these.
+//! The listeners of each site: the listeners of its configured addresses, or the supervisor's sockets that replace
+//! them.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -31,7 +32,7 @@ enum SocketRole {
 }
 
 impl ListenerSet {
-    /// The listeners of these sites.
+    /// The listeners of the sites in `sites`.
     pub fn addresses_for(&self, sites: &[config::SiteConfig]) -> ListenerAddresses<'_> {
         let tls_list = || {
             sites
@@ -114,9 +115,9 @@ impl ListenerAddresses<'_> {
     }
 }
 
-/// Selects the role of a socket, in this order: by a configured address that equals the socket's; by one with the same
-/// port; by the socket's name alone; by what is configured. An address must fit the protocol that the socket's name
-/// states.
+/// Selects the role of a socket, in this order: by a configured address that equals the socket's address; by a
+/// configured address with the same port; by the socket's name alone; by the protocols that are configured. An address
+/// must fit the protocol that the socket's name states.
 fn role<T: Iterator<Item = SocketAddr>>(
     socket: &AdoptedSocket,
     plain: &[SocketAddr],
@@ -151,7 +152,7 @@ fn role<T: Iterator<Item = SocketAddr>>(
             let is_plain = plain.iter().any(same_port);
             match tls_near().filter(|_| !is_plain) {
                 Some(address) => SocketRole::Tls(address),
-                // TLS is the only configured protocol.
+                // Here TLS is the only configured protocol.
                 None if plain.is_empty() => {
                     tls().next().map_or(SocketRole::AllPlain, SocketRole::Tls)
                 }

@@ -15,9 +15,9 @@ const NAMES_VARIABLE: &str = "LISTEN_FDNAMES";
 /// A socket passed by the supervisor.
 #[derive(Clone, Copy)]
 pub struct AdoptedSocket {
-    /// The number of its listener.
+    /// The number of the socket's listener.
     pub id: ListenerId,
-    /// Its address; `None` for a Unix socket.
+    /// The socket's address; `None` for a Unix socket.
     pub address: Option<SocketAddr>,
     /// The protocol that the socket's name states.
     pub scheme: Option<ListenerScheme>,
@@ -37,7 +37,7 @@ pub enum ListenerScheme {
 /// # Errors
 /// One of the sockets is not listening.
 pub fn take() -> io::Result<Vec<(Option<ListenerScheme>, ListenSocket)>> {
-    // LISTEN_FDNAMES: one name for each socket, in order.
+    // LISTEN_FDNAMES contains one name for each socket, in order.
     let names = std::env::var(NAMES_VARIABLE).unwrap_or_default();
     let mut names = names.split(':');
     let mut inherited = ListenFd::from_env();
@@ -62,7 +62,7 @@ fn take_socket(inherited: &mut ListenFd, index: usize) -> io::Result<Option<Owne
     }
 }
 
-/// The protocol for a socket name. The default name, that of the systemd unit, states none.
+/// The protocol for a socket name. The default name, that of the systemd unit, states no protocol.
 fn scheme_from_name(name: &str) -> Option<ListenerScheme> {
     match name {
         "http" => Some(ListenerScheme::Http),

@@ -1,6 +1,6 @@
 //! The header fields that are added to a stored response, such as Age and Cache-Status. For a hit, only two numbers
 //! vary, so the lines are written backwards into a buffer of fixed size, and appended to the stored head in one piece.
-//! Independent of the response and the store.
+//! This module is independent of the response and the store.
 
 use lowroad_cache::cache_status::CacheStatus;
 use lowroad_engine::HeadBuilder;
@@ -13,7 +13,7 @@ use lowroad_site_rules::SiteFields;
 
 use crate::sites::SitePath;
 
-/// The fields in addition to those of the stored head.
+/// The fields that are sent in addition to those of the stored head.
 #[derive(Clone, Copy, Default)]
 pub struct ExtraHeaders<'a> {
     /// The Date of the response, if the origin has sent one.
@@ -31,7 +31,7 @@ pub struct ExtraHeaders<'a> {
 /// The fields of a program's response that named a file.
 #[derive(Clone, Copy)]
 pub struct ProgramFields<'a> {
-    /// Its fields.
+    /// The fields of the program's response.
     pub fields: &'a ResponseFields,
     /// The path that the client requested.
     pub client_path: SitePath<'a>,

@@ -1,5 +1,5 @@
 //! The fingerprint of a site. A site of a new configuration may use the stored responses of an old one if both
-//! fingerprints match. Independent of the store.
+//! fingerprints match. This module is independent of the store.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
@@ -19,7 +19,7 @@ pub struct SiteFingerprint {
     key: u64,
 }
 
-/// The settings that must be equal.
+/// The settings that must be equal for a site to use the stored responses of another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct FingerprintParts {
     bases: BaseFolders,
@@ -81,9 +81,9 @@ impl SiteFingerprint {
 
     fn from_parts(parts: FingerprintParts, servers: Vec<Vec<OriginUrl>>) -> SiteFingerprint {
         let text = format!("{parts:?}");
-        // For a hash table of this process only; `stable` is for the disk cache.
+        // `key` is for a hash table of this process only; `stable` is for the disk cache.
         let key = BuildHasherDefault::<DefaultHasher>::default().hash_one(&text);
-        // Includes the version: another version may generate other responses from the same settings.
+        // The text includes the version: another version may generate other responses from the same settings.
         let text = format!("{} {text} {servers:?}", env!("CARGO_PKG_VERSION"));
         SiteFingerprint {
             parts,
@@ -158,7 +158,7 @@ fn without_limits(route: &config::RouteConfig) -> config::RouteConfig {
 fn origin_without_limits(origin: &config::OriginConfig) -> config::OriginConfig {
     let default = config::OriginConfig::named(origin.name.clone());
     config::OriginConfig {
-        // Compared separately, by `continues`.
+        // `continues` compares the servers separately.
         servers: Vec::new(),
         balance: default.balance,
         check: None,

@@ -14,7 +14,7 @@ use super::{Site, SiteTable};
 /// The sites of the previous configuration.
 #[derive(Default)]
 pub struct EarlierSites<'b> {
-    /// The sites that no new site continues so far, by the key of their fingerprint.
+    /// The sites that no new site has continued so far, by the key of their fingerprint.
     remaining: HashMap<u64, Vec<&'b Arc<Site>>>,
     by_names: HashMap<(&'b [SiteName], &'b [SocketAddr]), &'b Arc<Site>>,
     /// The password files in force, by path.
@@ -45,7 +45,7 @@ impl<'b> EarlierSites<'b> {
         let same_key = self.remaining.get_mut(&identity.key())?;
         let is_continued = |old: &&Arc<Site>| identity.continues(&old.identity);
         let index = same_key.iter().position(is_continued)?;
-        // Removed, so that two new sites do not share the keys of one old site.
+        // The site is removed, so that two new sites do not share the keys of one old site.
         Some(same_key.swap_remove(index))
     }
 

@@ -1,5 +1,5 @@
-//! Writes fetch pauses and the state of the level bypass into the level. `learner` and `learner::bypass` decide on
-//! them.
+//! Writes fetch pauses and the state of the level bypass into the level. `learner` decides on pauses, `learner::bypass`
+//! on the bypass.
 
 use crate::error::LevelError;
 use crate::learner::ResponseLearner;
@@ -11,7 +11,7 @@ use crate::level::parked;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// The state that was last written for the programs.
+/// The level bypass, and the state that was last written for the programs.
 #[derive(Debug)]
 pub(super) struct BypassControl {
     bypass: LevelBypass,
@@ -31,7 +31,8 @@ impl BypassControl {
         }
     }
 
-    /// Enables or disables the programs' reports of misses. To be called often.
+    /// Writes the end of the fetch pause. Enables the programs' reports of misses unless there is a pause or a bypass.
+    /// To be called often.
     pub(super) fn tick(
         &mut self,
         level: &SoftirqLevel,
@@ -50,8 +51,8 @@ impl BypassControl {
         }
     }
 
-    /// Samples the traffic and carries out the bypass's decision. To be called every second. Returns a message for the
-    /// operator, if any.
+    /// Samples the traffic, lets the level bypass decide, and carries out its decision. To be called every second.
+    /// Returns a message for the operator, if any.
     ///
     /// # Errors
     /// If counters can't be read.
@@ -70,7 +71,8 @@ impl BypassControl {
         };
         let prospect = prospect(learner, now_ns);
         let remaining_connections = || {
-            // Counted in the order in which a connection passes through these states, so that none is missed.
+            // The states are counted in the order in which a connection passes through them, so that no connection is
+            // missed.
             let translated = usize::from(parked::has_parked(level, |_| true));
             let counts = level.connections();
             translated + counts.open + counts.migrating
@@ -83,7 +85,7 @@ impl BypassControl {
         })
     }
 
-    /// Starts over at an operator's request, and discards past observations.
+    /// Ends the bypass and the fetch pause at an operator's request, and discards past observations of hits.
     pub(super) fn start_over(
         &mut self,
         level: &SoftirqLevel,
@@ -94,7 +96,7 @@ impl BypassControl {
         if self.bypass.wake().is_some() {
             self.wake(level);
         }
-        // Immediately, so that the programs report misses before the loop's next round.
+        // Called here, so that the programs report misses before the loop's next round.
         self.tick(level, learner, now_ns);
     }
 
@@ -126,7 +128,7 @@ impl BypassControl {
                     until_ns.saturating_sub(now_ns) / SECOND_NS
                 ));
             }
-            // While the programs are still attached, so that clients receive the resets.
+            // Sockets are destroyed before the programs stop examining frames, so that clients receive the resets.
             LevelBypassAction::FallAsleep => {
                 parked::end(level, |_| true);
                 level.fall_asleep()?;

@@ -41,7 +41,7 @@ pub(super) fn start(
             loop {
                 // One idle thread waits for an order; the others wait for the lock.
                 let job = waiting.lock().map_or(None, |waiting| waiting.recv().ok());
-                // The channel is closed: the daemon's loop has dropped the sender.
+                // `None` means that the channel is closed: the daemon's loop has dropped the sender.
                 let Some(job) = job else { return };
                 let result = fetcher.fetch(&job.key.parts(), &job.validators);
                 let done = FetchCompletion {

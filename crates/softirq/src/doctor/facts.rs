@@ -98,7 +98,7 @@ fn capabilities() -> Option<u64> {
 }
 
 fn has_firewall() -> Option<bool> {
-    // Legacy iptables has separate tables; the current one uses nftables.
+    // Legacy iptables has separate tables; the current iptables uses nftables.
     let legacy = fs::read_to_string("/proc/thread-self/net/ip_tables_names");
     if legacy.is_ok_and(|names| !names.trim().is_empty()) {
         return Some(true);

@@ -245,7 +245,7 @@ fn xdp(interface: &InterfaceFacts, cpus: u32) -> DoctorFinding {
     if interface.has_lowroad_xdp {
         return ok(&subject, "attached");
     }
-    // Attaching an XDP program disables the guest offloads, which needs this feature of the device.
+    // Attaching an XDP program disables the guest offloads; the device must permit that (`VIRTIO_CTRL_GUEST_OFFLOADS`).
     if let Some(virtio) = interface.virtio
         && virtio & VIRTIO_GUEST != 0
         && virtio & VIRTIO_CTRL_GUEST_OFFLOADS == 0

@@ -54,7 +54,7 @@ impl AddressFetcher {
         }
     }
 
-    /// Uses offered responses instead of fetches. Only if the server is Lowroad.
+    /// Uses offered responses instead of fetches. To be called only if the server is Lowroad.
     #[must_use]
     pub fn with_offer_lookup(self, offer_lookup: Option<OfferLookup>) -> AddressFetcher {
         AddressFetcher {
@@ -72,7 +72,7 @@ impl AddressFetcher {
         key: &KeyParts<'_>,
         validators: &RevalidationFields,
     ) -> Result<FetchedResponse, FetchError> {
-        // If Lowroad offers no usable response, it is fetched.
+        // If Lowroad offers no usable response, the response is fetched over TCP.
         if let Some(offer_lookup) = &self.offer_lookup
             && let Some(bytes) = offer_lookup(key.local(), &fetch::request(key, validators))
             && let Ok(response) = fetch::read(&bytes)
@@ -80,7 +80,7 @@ impl AddressFetcher {
             return Ok(response);
         }
         let probe = match &mut self.probe {
-            // Only this machine itself can request 127.0.0.1.
+            // Loopback addresses need no probe: only this machine itself can request them.
             Some(probe) if !key.address.is_loopback() => probe,
             _ => return self.machine.fetch(key, validators),
         };
@@ -90,7 +90,7 @@ impl AddressFetcher {
         if is_unchanged || probe_response.status >= 500 {
             return Ok(probe_response);
         }
-        // Without validators, since a 304 could not be compared.
+        // The request has no validators, since a 304 could not be compared.
         let machine_response = self.machine.fetch(key, &RevalidationFields::default())?;
         match is_alike(&probe_response, &machine_response) {
             true => Ok(probe_response),

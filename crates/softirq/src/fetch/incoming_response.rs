@@ -68,7 +68,7 @@ impl IncomingResponse {
             }
             // Copied, since `step` borrows the bytes that are drained below.
             let used = step.used;
-            // A body that ends with the connection can't be distinguished from a truncated one.
+            // A body that ends with the connection can't be distinguished from a truncated body.
             if self.client.is_unframed() {
                 return Err(FetchError::Unframed);
             }

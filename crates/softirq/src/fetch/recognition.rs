@@ -12,8 +12,8 @@ pub fn is_from_daemon(agent: Option<&[u8]>, peer: IpAddr) -> bool {
 }
 
 /// Whether a connection from this address may be the daemon's. The daemon connects from a probe source address or from
-/// the server's own address. No other host can use these: the kernel drops packets from outside with them. Costs a few
-/// system calls.
+/// the server's own address. No other host can use these addresses: the kernel drops packets from outside that have
+/// them. Costs a few system calls.
 fn can_be_daemon(peer: IpAddr) -> bool {
     if probe_source::is_probe_source(peer) {
         return true;

@@ -1,6 +1,6 @@
 //! Fetch budget: each fetch costs the server a request, and only hits repay that. Fetches are charged, hits are
-//! credited, and the budget may be overdrawn by the forecast hits. Once it is exhausted, fetching pauses, and then
-//! resumes with a small trial budget.
+//! credited, and the budget may be overdrawn by the forecast hits. Once the budget is exhausted, fetching pauses; after
+//! the pause it resumes with a small trial budget.
 
 use super::hit_forecast::HitForecast;
 
@@ -89,19 +89,20 @@ impl FetchBudget {
         let hits_max = hits_for_fetches(self.rules.in_advance_max.max(self.rules.initial_fetches));
         self.hits = self.hits.saturating_add(signed(hits)).min(hits_max);
         self.forecast.add(projected, now_ns);
-        // Fetching pays off again.
+        // The balance has reached the initial budget again, so fetching pays off.
         if hits > 0 && self.available_hits() >= hits_for_fetches(self.rules.initial_fetches) {
             self.paused_until_ns = None;
             self.pause_ns_next = self.rules.pause_ns_min;
         }
     }
 
-    /// Hits that may be spent.
+    /// Hits that may be spent on fetches.
     fn available_hits(&self) -> i64 {
         self.hits.saturating_add(signed(self.forecast.hits()))
     }
 
-    /// End of the pause. After its end, this call grants the trial budget.
+    /// End of the pause; `None` without a pause. A pause that is over ends with this call, which grants the trial
+    /// budget.
     pub(super) fn paused_until(&mut self, now_ns: u64) -> Option<u64> {
         if self.paused_until_ns.is_some_and(|until| until <= now_ns) {
             self.try_again();
@@ -112,7 +113,7 @@ impl FetchBudget {
     /// Ends a pause and writes off the debt; the next pause keeps its length.
     pub(super) fn try_again(&mut self) {
         self.paused_until_ns = None;
-        // A larger balance stays.
+        // A balance above the trial budget stays.
         let missing =
             hits_for_fetches(self.rules.after_pause_fetches).saturating_sub(self.available_hits());
         self.hits = self.hits.saturating_add(missing.max(0));

@@ -24,9 +24,9 @@ impl ResponseSerial {
 /// A response that is no longer published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WithdrawnResponse {
-    /// Its serial.
+    /// The response's serial.
     pub serial: ResponseSerial,
-    /// Its key, under which another response may be published by now.
+    /// The response's key, under which another response may be published by now.
     pub key: RequestKey,
     /// The hash of the key.
     pub hash: u64,
@@ -37,35 +37,35 @@ pub struct WithdrawnResponse {
 pub enum LearnAction {
     /// Fetch a response and pass the result to `ResponseLearner::fetched`.
     Fetch {
-        /// Identifies the fetch in the report.
+        /// Identifies the fetch in the call of `ResponseLearner::fetched`.
         ticket: FetchTicket,
-        /// The request.
+        /// The key of the request.
         key: RequestKey,
-        /// Validators for a conditional request; empty for a plain one.
+        /// Validators for a conditional request; empty for an unconditional one.
         validators: RevalidationFields,
     },
-    /// Enter a response into the index, in the place of the one that it replaces, if any.
+    /// Enter a response into the index. If the response replaces another one, it takes over the other's index entry.
     Publish {
-        /// Its serial.
+        /// The response's serial.
         serial: ResponseSerial,
-        /// Its key.
+        /// The response's key.
         key: RequestKey,
         /// The hash of the key.
         hash: u64,
-        /// Its bytes.
+        /// The response's bytes.
         prepared: EncodedResponse,
         /// The response's age is `now - generated_ns`, modulo 2^64: it may have been generated before the clock's zero.
         generated_ns: u64,
         /// The response must not be sent from this time on.
         expires_ns: u64,
-        /// A response with the same key, which a later `LearnAction::Retire` retires.
+        /// The response that is replaced; it has the same key, and a later `LearnAction::Retire` retires it.
         replaces: Option<ResponseSerial>,
     },
     /// Change the times of a published response.
     Extend {
-        /// Its serial.
+        /// The response's serial.
         serial: ResponseSerial,
-        /// Its key.
+        /// The response's key.
         key: RequestKey,
         /// The hash of the key.
         hash: u64,
@@ -76,7 +76,7 @@ pub enum LearnAction {
     },
     /// Remove responses from the index, and free them after a grace period.
     Retire {
-        /// The responses; never empty.
+        /// The responses to remove; never empty.
         withdrawn: Vec<WithdrawnResponse>,
     },
     /// Do not report requests with this hash until the given time.

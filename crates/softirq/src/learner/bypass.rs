@@ -1,12 +1,15 @@
-//! Level bypass: if the fast path answers few requests, connections are left to the kernel for a time; then the fast
-//! path tries again. A pure state machine: its input is counters and the time, its output is actions.
+//! Level bypass: if the fast path answers few requests, new connections are left to the kernel for a time; then the
+//! fast path is tried again. A pure state machine: its input is counters and the time, its output is actions.
 //!
 //! ```text
-//!          almost nothing answered              no live connection
-//! awake ──────────────────────────► resting ───────────────────────► asleep
-//!   ▲                                  │                                │
-//!   └──────────────────────────────────┴── its time is over, or a purge ┘
+//!         few requests answered            no connections remain
+//! awake ────────────────────────► resting ───────────────────────► asleep
+//!   ▲                                │                               │
+//!   └────────────────────────────────┴───────────────────────────────┘
+//!              end of the bypass, or a purge by an operator
 //! ```
+//!
+//! Resting: new connections are left to the kernel, live ones stay on the fast path. Asleep: no frames are examined.
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -23,9 +26,10 @@ pub struct LevelBypassRules {
     pub window_ns: u64,
     /// Minimum number of requests in a window. Default 2000.
     pub requests_min: u64,
-    /// Minimum length of a window in which no response was published or being fetched. Default 1 s.
+    /// Minimum length of an empty window: one in which no response was published, and at whose end none is published or
+    /// being fetched. Default 1 s.
     pub empty_window_ns: u64,
-    /// Minimum number of parsed requests in such a window; segments do not count. Default 500.
+    /// Minimum number of parsed requests in an empty window; segments on kernel connections do not count. Default 500.
     pub empty_requests_min: u64,
     /// Length of the first bypass; each later one is twice as long, until enough requests are answered again. Default
     /// 30 s.
@@ -55,11 +59,11 @@ impl Default for LevelBypassRules {
 pub struct TrafficSample {
     /// Requests answered on the fast path.
     pub answers: u64,
-    /// Requests punted.
+    /// Requests that the fast path has punted to the server.
     pub punted: u64,
     /// Segments on kernel connections.
     pub kernel_segments: u64,
-    /// Responses published.
+    /// Publications of responses, including responses that were retired since.
     pub published: u64,
 }
 
@@ -77,29 +81,29 @@ impl TrafficSample {
 /// Whether the fast path can expect to answer requests soon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerProspect {
-    /// Nothing is published or being fetched.
+    /// No response is published, and no key waits for a fetch or is being fetched.
     Nothing,
-    /// Responses are published, but fetching is paused.
+    /// Fetching is paused: requests can be answered only with responses that are already published.
     Old,
-    /// New responses may be published, and these may still get hits.
+    /// Fetching is not paused: more responses may be published and get hits.
     New,
 }
 
 /// An action for the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LevelBypassAction {
-    /// Leave new connections to the kernel.
+    /// Begin a bypass: leave new connections to the kernel.
     Rest {
-        /// End of the bypass.
+        /// End of the bypass, CLOCK_MONOTONIC.
         until_ns: u64,
-        /// Requests answered in the window.
+        /// Number of requests that were answered in the observation window.
         answers: u64,
-        /// All requests in the window.
+        /// Number of all requests in the observation window, partly estimated from the number of segments.
         requests: u64,
     },
-    /// Stop examining frames.
+    /// Stop examining frames, since no connection depends on the level any more.
     FallAsleep,
-    /// End the bypass.
+    /// End the bypass, and answer requests again.
     Wake,
 }
 
@@ -193,32 +197,33 @@ impl LevelBypass {
         prospect: AnswerProspect,
     ) -> Option<LevelBypassAction> {
         let delta = sample.since(start_sample);
+        // Each parsed request was either answered or punted.
         let read = delta.answers.saturating_add(delta.punted);
-        // Requests on kernel connections are not parsed, so their number is estimated from their segments.
+        // Requests on kernel connections are not parsed; their number is estimated from the number of their segments.
         let requests = read.saturating_add(delta.kernel_segments / SEGMENTS_PER_REQUEST);
         let elapsed_ns = now_ns.saturating_sub(start_ns);
         let has_no_responses = prospect == AnswerProspect::Nothing && delta.published == 0;
         let rules = &self.rules;
         let is_window_full = elapsed_ns >= rules.window_ns && requests >= rules.requests_min;
-        // Nothing could have been answered in this window, so less evidence is needed.
+        // Without responses the fast path can't answer anything, so a shorter window with fewer requests suffices.
         let is_empty_window_full = has_no_responses
             && elapsed_ns >= rules.empty_window_ns
             && read >= rules.empty_requests_min;
         if !(is_window_full || is_empty_window_full) {
             return None;
         }
-        // A new window begins, regardless of the result.
+        // The next observation window begins, whether a bypass begins or not.
         self.state = BypassState::Awake(Some((now_ns, sample)));
         if delta.answers.saturating_mul(REQUESTS_PER_ANSWER) >= requests {
             self.bypass_ns_next = self.rules.bypass_ns_min;
             return None;
         }
-        // New responses need time to get hits.
+        // The responses that were published in this window need time to get hits.
         if prospect == AnswerProspect::New && delta.published > 0 {
             return None;
         }
-        // Exponential backoff: the window between two bypasses slows down every request, for nothing if the traffic has
-        // not changed.
+        // Exponential backoff: each window between two bypasses makes the fast path parse requests, which slows them
+        // down, in vain if the traffic has not changed.
         let until_ns = now_ns.saturating_add(self.bypass_ns_next);
         self.bypass_ns_next = self
             .bypass_ns_next
@@ -240,7 +245,7 @@ impl LevelBypass {
 mod tests {
     use super::*;
 
-    /// A simulated level bypass, driven second by second.
+    /// A level bypass, and its inputs at the current second of simulated time.
     struct Bench {
         rest: LevelBypass,
         now_s: u64,
@@ -254,7 +259,7 @@ mod tests {
             Bench {
                 rest: LevelBypass::new(LevelBypassRules::default()),
                 now_s: 1000,
-                // Counters continue those of an earlier daemon.
+                // The counters do not begin at 0, since they continue those of an earlier daemon.
                 seen: TrafficSample {
                     answers: 1_000_000,
                     punted: 5,
@@ -266,8 +271,8 @@ mod tests {
             }
         }
 
-        /// Simulates seconds with this many requests each until there is an action; returns the number of seconds, and
-        /// the action.
+        /// Simulates at most `secs` seconds, each with this many answered and punted requests, until the level bypass
+        /// returns an action. Returns the number of seconds before the action, and the action.
         fn until(
             &mut self,
             secs: u64,

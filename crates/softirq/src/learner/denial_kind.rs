@@ -8,15 +8,15 @@ use lowroad_cache::storage_policy::StorageRefusal;
 /// The obstacle to publishing a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DenialKind {
-    /// It has no freshness lifetime, or none left.
+    /// The response has no freshness lifetime, or none left.
     Lifetime,
-    /// `private`, `no-store` and similar directives.
+    /// The response has `private`, `no-store` or a similar directive.
     CacheControl,
-    /// It sets a cookie.
+    /// The response sets a cookie.
     SetCookie,
-    /// It varies by more than Accept-Encoding.
+    /// The response varies by more than Accept-Encoding.
     Vary,
-    /// It is too long.
+    /// The response is too long.
     Size,
     /// The response is sent to few clients only, or its path is excluded.
     Few,

@@ -16,7 +16,8 @@ const FORECAST_SECS_MAX: u64 = 60;
 const DECAY_SECS: u64 = 8;
 
 /// Projects new hits of a response, in hits times seconds: the number of hits times the seconds for which that rate is
-/// expected to continue. `earlier_hits`: the response's hits before these; `age_ns`: the time since its publication.
+/// expected to continue. `earlier_hits`: the response's hits before the new ones; `age_ns`: the time since its
+/// publication.
 pub(super) fn project(earlier_hits: u64, new: u64, age_ns: u64, lifetime_ns: u64) -> u64 {
     if age_ns < AGE_NS_MIN {
         return 0;

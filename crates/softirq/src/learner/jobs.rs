@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub(super) struct FetchJob {
     pub(super) key: RequestKey,
     pub(super) hash: u64,
-    /// The stored response to validate; `None` for a plain request.
+    /// The stored response to validate; `None` if the request is unconditional.
     pub(super) previous: Option<Arc<FetchedResponse>>,
     pub(super) start_ns: u64,
     /// A matching purge arrived after the fetch was started.
@@ -23,7 +23,7 @@ pub(super) struct FetchJob {
 pub(super) struct FetchJobs {
     waiting: VecDeque<(RequestKey, u64)>,
     in_progress: BTreeMap<FetchTicket, FetchJob>,
-    /// The hashes of waiting and fetched keys.
+    /// The hashes of all keys that wait for a fetch or are being fetched.
     hashes: HashSet<u64>,
     ticket_next: u64,
 }

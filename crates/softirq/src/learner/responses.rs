@@ -1,10 +1,10 @@
 //! The published responses, and their eviction. Independent of fetches.
 //!
-//! Eviction is CLOCK with a window: the hand examines a few entries, evicts the one with the lowest weight, and halves
-//! the weights of all of them, so that briefly popular entries are evicted after some rounds. A hit weighs enough for
-//! several rounds: an entry with occasional hits outlives those without any. The cost of an eviction is therefore
-//! independent of the number of entries. A crawl of the whole site, even one that requests every page twice, evicts its
-//! own entries before those with hits.
+//! Eviction is CLOCK with a window: the hand examines a few entries, evicts the entry with the lowest weight, and
+//! halves the weights of all examined entries, so that briefly popular entries are evicted after some rounds. The cost
+//! of an eviction is therefore independent of the number of entries. A hit weighs enough for several rounds: an entry
+//! with occasional hits outlives entries without hits. A crawl of the whole site, even one that requests every page
+//! twice, evicts its own entries before those with hits.
 
 use super::hit_forecast;
 use super::verdict::{self, PublishableResponse};
@@ -229,8 +229,8 @@ impl LearnedResponses {
         new
     }
 
-    /// Entries to validate: those with hits whose lifetime is mostly over. Each comes with its number of hits since the
-    /// last fetch.
+    /// Entries to validate: entries with hits since the last fetch, and with little of their lifetime left. Each is
+    /// returned as its key, its hash, and the number of these hits.
     pub(super) fn due_entries(&self, now_ns: u64) -> Vec<(RequestKey, u64, u64)> {
         let entries = self.slots.iter().flatten();
         entries
@@ -253,7 +253,7 @@ impl LearnedResponses {
             };
             let candidate = (entry.weight, entry.serial, at);
             lightest = Some(lightest.map_or(candidate, |current| current.min(candidate)));
-            // Halved at each pass, so that hits of long ago do not protect an entry.
+            // The weight is halved at each pass, so that hits of long ago do not protect an entry.
             entry.weight /= 2;
             examined += 1;
             if examined == WINDOW {

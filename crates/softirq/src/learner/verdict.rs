@@ -21,7 +21,7 @@ pub struct PublishableResponse {
     pub stored: FetchedResponse,
     /// The bytes to publish.
     pub prepared: EncodedResponse,
-    /// Its age.
+    /// The response's age.
     pub age_ms: u64,
     /// Time for which the response will be published, more than 0.
     pub remaining_ms: u64,
@@ -32,7 +32,7 @@ pub struct PublishableResponse {
 /// Inputs of the verdict besides the response.
 #[derive(Debug)]
 pub struct VerdictTerms<'s> {
-    /// The request.
+    /// The key of the request.
     pub key: KeyParts<'s>,
     /// The limits.
     pub settings: &'s LearnSettings,
@@ -91,7 +91,7 @@ impl FetchDenial {
             | FetchDenial::Busy
             | FetchDenial::NoRoom => true,
             FetchDenial::Fetch(error) => {
-                // These three are properties of the response itself, not failures to get it.
+                // These three errors are properties of the response itself, not failures to get it.
                 let is_response_property = matches!(
                     error,
                     FetchError::TooLong { .. }

@@ -1,5 +1,5 @@
 //! Level bypass: writes its state into the control structure, for the programs and for status commands.
-//! `learner::bypass` decides on it.
+//! `learner::bypass` decides on the state.
 
 use std::mem::offset_of;
 
@@ -8,10 +8,10 @@ use crate::error::LevelError;
 use crate::layout::{self, CONNECTION_WAYS, connection, connection_bucket, control};
 
 impl SoftirqLevel {
-    /// Leaves new connections to the kernel until the given time (CLOCK_MONOTONIC); live ones stay on the fast path.
-    /// The counts are those on which the decision was based.
+    /// Leaves new connections to the kernel until the given time (CLOCK_MONOTONIC); live connections stay on the fast
+    /// path. `answers` and `requests` are the counts on which the decision was based.
     pub fn begin_bypass(&self, until_ns: u64, answers: u64, requests: u64) {
-        // The state is written last, so that status commands that see it also see its counts.
+        // The state is written last, so that status commands that see the bypass also see its counts.
         self.set(offset_of!(control, rest_answers), answers);
         self.set(offset_of!(control, rest_requests), requests);
         self.set(offset_of!(control, rest_until_ns), until_ns);

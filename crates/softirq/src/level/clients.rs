@@ -29,7 +29,7 @@ impl SoftirqLevel {
     }
 
     /// Denies clients with the `denied` prefixes and allows those with the `allowed` ones. The longest matching prefix
-    /// decides; of equal ones, the denial. Prefixes of an earlier daemon are removed.
+    /// decides; a prefix in both lists is denied. Prefixes of an earlier daemon are removed.
     ///
     /// # Errors
     /// If the map is full.
@@ -78,7 +78,7 @@ impl SoftirqLevel {
     /// If the map is full.
     pub fn set_addresses(&self, new_addresses: &[[u8; 16]]) -> Result<(), LevelError> {
         let failed = || LevelError::bpf("the addresses of this machine");
-        // As for prefixes, addresses that stay are never missing.
+        // Only superfluous addresses are removed, so that the others stay without a gap.
         for existing in self.addresses.keys() {
             if !new_addresses
                 .iter()

@@ -42,7 +42,7 @@ impl SoftirqLevel {
             if !is_selected(u16::from_be(entry.tuple.local_port_be)) {
                 continue;
             }
-            // Before idle entries are skipped: a parked socket exists until it is closed.
+            // Parked sockets are counted before idle entries are skipped: a parked socket exists until it is closed.
             counts.parked += usize::from(has_parked_socket(&entry));
             if u32::from(units_since(now_ns, entry.seen)) > idle {
                 continue;
@@ -51,7 +51,7 @@ impl SoftirqLevel {
                 layout::STATE_OPEN | layout::STATE_CLOSING => counts.open += 1,
                 layout::STATE_HANDED => counts.migrating += 1,
                 layout::STATE_KERNEL | layout::STATE_ASKED => counts.kernel += 1,
-                // Ended connections keep their slots for a while.
+                // Ended connections, which keep their slots for a while, are not counted.
                 _ => {}
             }
         }

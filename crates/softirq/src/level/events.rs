@@ -16,9 +16,9 @@ const EVENT_BATCH_MAX: usize = 4096;
 pub enum LevelEvent<'a> {
     /// A repeated request for a response that is not published.
     RepeatedMiss {
-        /// The hash of its key.
+        /// The hash of the request's key.
         hash: u64,
-        /// Its key.
+        /// The request's key.
         key: &'a [u8],
     },
     /// An answer sent on the fast path.

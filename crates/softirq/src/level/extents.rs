@@ -11,7 +11,7 @@ pub struct StoreExtent {
     pub len: u32,
 }
 
-/// The free extents, indexed by offset and by length. Adjacent ones are merged.
+/// The free extents, indexed by offset and by length. Adjacent free extents are merged.
 #[derive(Clone, Debug, Default)]
 pub struct FreeExtents {
     by_offset: BTreeMap<u32, u32>,
@@ -26,7 +26,7 @@ impl FreeExtents {
     #[must_use]
     pub fn new(len: u32) -> FreeExtents {
         let mut extents = FreeExtents::default();
-        // An incomplete grain at the end stays unused.
+        // An incomplete unit at the end stays unused.
         extents.insert(0, len / Self::EXTENT_UNIT * Self::EXTENT_UNIT);
         extents
     }
@@ -35,7 +35,7 @@ impl FreeExtents {
     #[must_use]
     pub fn rounded(len: usize) -> u32 {
         u32::try_from(len)
-            // Longer than any store, and can be rounded up without overflow.
+            // This length exceeds any store, and can be rounded up without overflow.
             .unwrap_or(u32::MAX - Self::EXTENT_UNIT)
             .next_multiple_of(Self::EXTENT_UNIT)
     }
@@ -74,7 +74,7 @@ impl FreeExtents {
     /// Frees an extent.
     pub fn free(&mut self, extent: StoreExtent) {
         let StoreExtent { mut at, mut len } = extent;
-        // Merged with both neighbours, so that there is room for long responses again.
+        // The extent is merged with its free neighbours, so that there is room for long responses again.
         let preceding = self.by_offset.range(..at).next_back();
         if let Some((before_at, before_len)) = preceding.map(|(at, len)| (*at, *len))
             && before_at + before_len == at

@@ -20,7 +20,7 @@ use lowroad_wire::key::KEY_LEN_MAX;
 /// Time for which a retired response can be retransmitted: clients repeat their requests after 0.2 s, 0.6 s, 1.4 s, and
 /// so on.
 const LINGER_NS: u64 = 60_000_000_000;
-/// Number of retired slots that are reused together before that time if there is no room.
+/// If there is no room, this many retired slots are reused together, although `LINGER_NS` is not over for them.
 const REUSE_BATCH_MAX: usize = 64;
 
 /// A response to publish.
@@ -49,7 +49,8 @@ pub struct PublishRequest<'a> {
 pub enum PublishRefusal {
     /// The key or the response is too long, or an offset is out of range.
     Form,
-    /// All slots are taken, or all entries of the index bucket, or no free extent of the store is long enough.
+    /// All slots are taken, or all entries of the index bucket are taken, or no free extent of the store is long
+    /// enough.
     Full,
 }
 
@@ -103,13 +104,13 @@ impl ResponsePublisher {
                 _ if publisher.store.take_at(extent_of(level, slot)) => {
                     publisher.retired.push_back((slot, now_ns));
                 }
-                // The publication was interrupted.
+                // The slot's extent is not free, which means that a publication was interrupted.
                 _ => {
                     level.responses.set(number, offset_of!(response, id), 0u32);
                     publisher.free.push(slot);
                 }
             }
-            // Expired, since memos would find the response without the index.
+            // The response is made to expire, since memos would find it without the index.
             level
                 .responses
                 .set(number, offset_of!(response, expires_ns), 0u64);
@@ -119,8 +120,8 @@ impl ResponsePublisher {
         Ok(publisher)
     }
 
-    /// Publishes a response under a serial number. The response takes over the index entry of `replaces`, if that has
-    /// one; the caller retires `replaces` later.
+    /// Publishes a response under a serial number. If `replaces` has an index entry, the new response takes it over;
+    /// the caller retires `replaces` later.
     ///
     /// # Errors
     /// [`PublishRefusal`]; nothing has changed then.
@@ -138,7 +139,7 @@ impl ResponsePublisher {
             .and_then(|old| find_entry(level, old))
             .or_else(|| free_entry(level, hash))
             .ok_or(PublishRefusal::Full)?;
-        // After all other checks, so that a rejected response takes no slot.
+        // The slot is allocated after all other checks, so that a rejected response takes none.
         let (number, extent) = self
             .allocate(level, bytes.len())
             .ok_or(PublishRefusal::Full)?;
@@ -172,7 +173,7 @@ impl ResponsePublisher {
             if self.retired.is_empty() {
                 return None;
             }
-            // In batches, since each reuse costs a grace period.
+            // Retired slots are freed in batches, since each batch costs a grace period.
             self.free_retired(level, REUSE_BATCH_MAX).ok()?;
         }
     }
@@ -197,7 +198,7 @@ impl ResponsePublisher {
         }
         self.update_published_count(level);
         if !freed.is_empty() {
-            // Programs that have read an entry before may still answer with its response.
+            // Programs that read an index entry before it was cleared may still answer with its response.
             level.wait_for_programs()?;
             let now_ns = crate::clock::now_ns();
             let retired = freed.into_iter().map(|number| (number, now_ns));

@@ -7,9 +7,9 @@ use std::os::fd::AsRawFd;
 
 use rustix::net::{AddressFamily, SocketType, socket};
 
-/// Bits of [`flags`]: `ETH_FLAG_RXVLAN` and `ETH_FLAG_LRO` of linux/ethtool.h.
+/// The device strips VLAN tags from frames: a bit of [`flags`], `ETH_FLAG_RXVLAN` of linux/ethtool.h.
 pub const STRIPS_VLAN: u32 = 1 << 8;
-/// See [`STRIPS_VLAN`].
+/// The device merges segments: a bit of [`flags`], `ETH_FLAG_LRO` of linux/ethtool.h.
 pub const MERGES: u32 = 1 << 15;
 
 const GET_DRIVER: u32 = 3;

@@ -1,5 +1,5 @@
-//! Detects netfilter rules that may filter this machine's input. Whether a certain client passes the rules, only the
-//! kernel can tell.
+//! Detects netfilter rules that may filter this machine's input. Only the kernel can tell whether a certain client
+//! passes the rules.
 //!
 //! Other filters are not detected, such as foreign eBPF programs or blackhole routes.
 
@@ -39,7 +39,7 @@ impl FirewallRules {
     /// Reads the rules of the thread's network namespace; returns `previous` if they have not changed.
     ///
     /// # Errors
-    /// If the kernel does not report it.
+    /// If the kernel does not report the rules.
     pub fn read_since(previous: Option<FirewallRules>) -> io::Result<FirewallRules> {
         let generation = netlink::generation()?;
         let has_legacy = has_old_tables();

@@ -82,8 +82,8 @@ pub fn all() -> io::Result<Vec<InterfaceDetails>> {
             mtu,
             interface: NetworkInterface {
                 name,
-                // From the list itself, since a lookup by name might find another interface, or none. `ifindex` is a C
-                // int in the kernel, which the library has widened.
+                // The index comes from the list itself, since a lookup by name might find another interface, or none.
+                // `ifindex` is a C int in the kernel, which the library has widened.
                 index: link.ifindex() as i32,
             },
         });

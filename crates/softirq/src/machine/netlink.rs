@@ -81,7 +81,7 @@ pub enum KernelSocket {
 /// The kernel socket of a connection, given by its two addresses; IPv4 as `::ffff:a.b.c.d`.
 ///
 /// # Errors
-/// If the kernel does not report it.
+/// If the kernel does not report the socket.
 pub fn socket_of(local: SocketAddrV6, remote: SocketAddrV6) -> io::Result<KernelSocket> {
     Ok(find(local, remote)?.map_or(KernelSocket::None, |info| kind_of(&info)))
 }
@@ -96,7 +96,8 @@ pub fn destroy(local: SocketAddrV6, remote: SocketAddrV6) -> io::Result<bool> {
     else {
         return Ok(false);
     };
-    // Identified by its cookie: if the connection has just ended, the request would otherwise apply to the listener.
+    // The socket is identified by its cookie: if the connection has just ended, the request would otherwise apply to
+    // the listener.
     let mut question = identity(local, remote);
     let cookie_at = question.len() - COOKIE_LEN;
     question[cookie_at..].copy_from_slice(&info[COOKIE_AT..][..COOKIE_LEN]);

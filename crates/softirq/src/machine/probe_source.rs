@@ -34,8 +34,8 @@ const LOOPBACK_INDEX: u32 = 1;
 /// Maximum number of routes to remove; each belongs to another interface.
 const ROUTES_MAX: usize = 64;
 
-/// Source address of pass-through connections to this server: the second of the pair, next to [`address`]. Not the
-/// workers' address: a server may trust requests from that, and these contain fields that the clients wrote.
+/// Source address of pass-through connections to this server: the second of the pair, next to [`address`]. A server may
+/// trust requests from [`address`], but pass-through requests contain fields that the clients wrote.
 #[must_use]
 pub fn untrusted_address(server: SocketAddr) -> SocketAddr {
     let mut from = address(server);
@@ -62,7 +62,7 @@ pub fn address(server: SocketAddr) -> SocketAddr {
     }
 }
 
-/// An example of each kind of server address that has another probe source address.
+/// An example of each kind of server address. Each kind has a different probe source address.
 const SERVERS: [&str; 3] = ["0.0.0.0:0", "[::]:0", "[fe80::1]:0"];
 
 fn addresses() -> impl Iterator<Item = IpAddr> {

@@ -7,7 +7,7 @@ use std::fs;
 use crate::layout;
 use crate::machine::netlink;
 
-/// The settings; `None` if one is not present.
+/// The settings; `None` for a setting that this kernel does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpSettings {
     /// `net.ipv4.tcp_syncookies`
@@ -49,8 +49,8 @@ impl TcpSettings {
     #[must_use]
     pub fn bits(&self) -> u32 {
         let bit_if = |condition: bool, bit| if condition { bit } else { 0 };
-        // Connection tracking still has an entry for the socket in TIME_WAIT, and reopens it at the SYN. If the fast
-        // path answers the SYN, tracking does not see it, and treats the migrated connection as invalid.
+        // Connection tracking still has an entry for the socket in TIME_WAIT, and reopens the entry at the SYN. If the
+        // fast path answers the SYN, tracking does not see the SYN, and treats the migrated connection as invalid.
         let keeps_time_wait = self.is_tracking || self.rfc1337.is_some_and(|value| value != 0);
         bit_if(self.sack == Some(0), layout::SETTING_NO_SACK)
             | bit_if(self.scaling == Some(0), layout::SETTING_NO_SCALE)

@@ -13,7 +13,7 @@ pub const FRESH: u32 = 3;
 const REPEATS: u32 = 2;
 /// Limit of failed clients: this many without a successful one are no coincidence.
 const FAILED_CLIENTS_MAX: usize = 4;
-/// Limit of distinct client addresses that fell silent without a socket and without a successful migration in between:
+/// Limit of distinct client addresses that fell silent without getting a socket, if no migration succeeded in between:
 /// the kernel probably resets their connections. A few clients that reset their connections themselves look the same.
 const SILENT_CLIENTS_MAX: usize = 8;
 /// Limit of refused segments within a second without a successful migration.
@@ -85,7 +85,7 @@ impl MigrationJudge {
         !self.suspects.is_empty() || migrated > 0 && succeeded * 4 < migrated * 3
     }
 
-    /// Updates the kernel's settings. After a change, migration is tried again.
+    /// Handles the kernel's current settings. After a change, migration is tried again.
     pub fn settings(&mut self, has_cookies: bool, have_changed: bool) {
         if !has_cookies {
             self.problem = layout::HANDOVER_NO_COOKIES;
@@ -125,7 +125,7 @@ impl MigrationJudge {
         }
     }
 
-    /// Updates the suspects: those known before, and new ones.
+    /// Updates the suspects, and the failed and silent clients, from a sample of connections.
     fn track(
         &mut self,
         connections: &[MigratedConnection],
@@ -136,7 +136,7 @@ impl MigrationJudge {
             .filter(|connection| connection.has_kernel_socket)
         {
             self.failed[family(successful)].clear();
-            // Migration works, so that the next problem starts with the shortest pause.
+            // Migration works, so the next problem starts with the shortest pause.
             self.pause_s = 0;
         }
         let mut old = std::mem::take(&mut self.suspects);
@@ -160,7 +160,7 @@ impl MigrationJudge {
                 self.failed[family(connection)].insert(endpoints);
             }
         }
-        // The suspects that did not appear in this sample.
+        // Suspects that are missing in this sample and have no socket have fallen silent.
         let vanished = old
             .keys()
             .filter(|(client, server)| !has_socket(client, server));

@@ -15,7 +15,7 @@ use crate::programs::links::PREFIXES;
 const MOUNT: &str = "/sys/fs/bpf";
 /// `BPF_FS_MAGIC` of linux/magic.h.
 const BPF_FS: u64 = 0xcafe_4a11;
-/// The source of Lowroad's own mount, by which it is recognized when it is no longer needed.
+/// The source (device name) of Lowroad's own mount, by which `unmount_pins` recognizes the mount.
 const SOURCE: &str = "lowroad";
 /// Mode of the folders; the kernel gives pinned objects 0600.
 const MODE: u32 = 0o700;
@@ -125,7 +125,7 @@ fn is_lowroad_mount(mounts: &str) -> bool {
 }
 
 /// Explains why pinned objects would be invisible to other processes, and the remedy: this process has a private mount
-/// namespace, with which they disappear. `None` if this is not so, or can't be determined.
+/// namespace, and the objects disappear with it. `None` if the objects are visible, or if that can't be determined.
 #[must_use]
 pub fn pin_visibility_problem() -> Option<String> {
     let namespace = fs::metadata("/proc/thread-self/ns/mnt").ok()?;
@@ -195,7 +195,7 @@ pub fn create(folder: &Path) -> Result<(), LevelError> {
             .mode(MODE)
             .create(folder)
     };
-    // Twice, since a concurrent detach of another level may remove empty parent folders.
+    // Tried twice, since a concurrent detach of another level may remove empty parent folders.
     create_folder()
         .or_else(|_| create_folder())
         .map_err(failed())?;

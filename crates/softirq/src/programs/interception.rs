@@ -42,7 +42,7 @@ const KEY_LEN: usize = size_of::<layout::intercepted_address>();
 pub struct InterceptAddress<'s> {
     /// The address of the intercepted server.
     pub address: SocketAddr,
-    /// A listening socket; one of those that share its port.
+    /// A listening socket. If several sockets share a port, any one of them.
     pub socket: BorrowedFd<'s>,
 }
 
@@ -55,11 +55,11 @@ pub struct SocketInterception {
 
 impl SocketInterception {
     /// Intercepts new connections to these addresses in the thread's network namespace, except from clients with denied
-    /// prefixes (IPv4 as `::ffff:a.b.c.d`). The longest matching prefix of both lists decides; of equal ones, the
-    /// denial.
+    /// prefixes (IPv4 as `::ffff:a.b.c.d`). The longest matching prefix of both lists decides; a prefix in both lists
+    /// is denied.
     ///
     /// Returns `LevelError::Verifier` with the last lines of the verifier's log; `LevelError::Usage` if there are too
-    /// many addresses; `LevelError::System` if the kernel lacks support, or the process CAP_BPF or CAP_NET_ADMIN.
+    /// many addresses; `LevelError::System` if the kernel lacks support, or the process lacks CAP_BPF or CAP_NET_ADMIN.
     pub fn start(
         intercepted: &[InterceptAddress<'_>],
         denied: &[ClientPrefix],

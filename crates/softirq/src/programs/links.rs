@@ -40,7 +40,7 @@ pub fn attach(
         (ProgramTier::Xdp, Some(program)) => {
             attach_program(program, interface, AttachHook::TcIngress, &after_xdp_path)?;
             let xdp = folder.join(format!("xdp-{name}"));
-            // Without XDP, the program behind it has nothing to do.
+            // If XDP can't be attached, the program behind it is removed, since it would have nothing to do.
             attach_program(loaded.answering(), interface, AttachHook::XdpDriver, &xdp)
                 .inspect_err(|_| {
                     let _ = fs::remove_file(&after_xdp_path);
@@ -55,7 +55,7 @@ pub fn attach(
         }
     };
     attach_answering().inspect_err(|_| {
-        // Programs of an earlier attachment may still need the egress program.
+        // The egress program stays if programs of an earlier attachment need it.
         if !is_attached(name, folder) {
             let _ = fs::remove_file(&out);
         }

@@ -108,7 +108,7 @@ impl LoadedProgram {
         Ok((verdict, out))
     }
 
-    /// Its descriptor.
+    /// The program's descriptor.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         let mut programs = self.object.progs();
         let program = programs.find(|program| program.name() == self.name);
@@ -267,7 +267,7 @@ fn prepare(
                 .map_err(LevelError::bpf("the map of maps"))?;
             inner = Some(template);
         }
-        // The programs' masks are derived from the requested sizes, so existing maps must have these.
+        // The programs' masks are derived from the requested sizes, so existing maps must have these sizes.
         if let Some(existing) = maps.find(&name)? {
             let fits = wanted_entries.is_none_or(|entries| entries == existing.max_entries())
                 && value_len.is_none_or(|len| len == existing.value_size());
@@ -286,7 +286,7 @@ fn write_constants(value: &mut [u8], room: MapCapacity) {
         response_mask: room.response_slots - 1,
         store_last: room.store_len - layout::STORE_MARGIN,
     };
-    // In the order of the structure's fields.
+    // The words are in the order of the structure's fields.
     let words = [
         values.connection_mask,
         values.index_mask,

@@ -13,7 +13,7 @@ use lowroad_wire::width;
 use crate::programs::calls::{checked, owned};
 use crate::programs::links::PREFIXES;
 
-/// Statistics of an attached program: since it was loaded, but only for times in which counting was enabled.
+/// Statistics of an attached program since it was loaded; periods in which counting was disabled are not included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunStats {
     /// The name of its link, such as `tc-eth0`.

@@ -90,7 +90,7 @@ pub fn prepare(
 ) -> Result<EncodedResponse, PrepareError> {
     check(response)?;
     let mut head = HeadDraft::new(response);
-    // In the origin's order, which is significant for field lines of the same name (RFC 9110 §5.3).
+    // The fields keep the origin's order, which is significant for field lines of the same name (RFC 9110 §5.3).
     for (name, value) in response.fields() {
         head.copy(response, options, name, value)?;
     }

@@ -41,7 +41,7 @@ impl FetchedResponse {
             if !is_updated(name) || not_modified.field_of(name).is_none() {
                 fields.push((name.clone(), value.clone()));
             } else if !self.fields[..at].iter().any(|f| is_named(f, name)) {
-                // In the old position, so that a 304 without changes changes no byte.
+                // Updated fields keep their position, so that a 304 without changes changes no byte.
                 fields.extend(new.iter().filter(|f| is_named(f, name)).cloned());
             }
         }

@@ -5,16 +5,16 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use lowroad_wire::SegmentView;
 use lowroad_wire::checksum::InternetChecksum;
 
-/// TCP flags.
+/// The TCP flag SYN.
 pub(super) const SYN: u8 = 0x02;
-/// As above.
+/// The TCP flag PSH.
 pub(super) const PSH: u8 = 0x08;
-/// As above.
+/// The TCP flag ACK.
 pub(super) const ACK: u8 = 0x10;
 
 /// Maximum payload of a segment without TCP options over IPv4 (MTU 1500).
 pub(super) const PAYLOAD_MAX_V4: usize = 1460;
-/// The same over IPv6.
+/// Maximum payload of a segment without TCP options over IPv6 (MTU 1500).
 pub(super) const PAYLOAD_MAX_V6: usize = 1440;
 
 /// Destination and source: the address of `lo`, and a locally administered address.

@@ -39,7 +39,7 @@ impl DatabaseAddress {
     /// # Errors
     /// The error. The message never contains the address, which may include a password.
     pub fn parse(url: &str, timeout: Duration) -> Result<DatabaseAddress, String> {
-        // Expanded first, since a variable may contain the whole address.
+        // Variables are expanded first, since one may contain the whole address.
         let url = expand(url, secrets::variable)?;
         let scheme = url.split(':').next().unwrap_or_default();
         match scheme {
@@ -87,7 +87,8 @@ impl DatabaseAddress {
     }
 }
 
-/// The message for an unknown parameter of an address. Ignoring a misspelt parameter could disable verification.
+/// The message for an unknown parameter of an address. If it were ignored, a misspelt parameter could disable
+/// verification.
 pub(super) fn unknown_parameter(name: &str, query: &str, known_names: &str) -> String {
     // An unescaped `?` in a password makes the rest of the password, up to the `@` before the host, look like
     // parameters.
@@ -101,8 +102,8 @@ pub(super) fn unknown_parameter(name: &str, query: &str, known_names: &str) -> S
 fn sqlite(url: &str, timeout: Duration) -> Result<DatabaseAddress, sqlx::Error> {
     let mut options = SqliteConnectOptions::from_str(url)?
         .statement_cache_capacity(PREPARED_STATEMENTS_MAX)
-        // With a mode in the address, such as `ro`, the operator decides about creating the file and its journal.
         .busy_timeout(timeout);
+    // With a mode in the address, such as `ro`, the operator decides about creating the file and its journal.
     let has_mode = url.contains("mode=");
     if !has_mode {
         // WAL mode allows reads during a write, which a site needs.
@@ -125,11 +126,11 @@ fn expand(url: &str, variable: impl Fn(&str) -> Option<String>) -> Result<String
         let value = variable(name)
             .ok_or_else(|| format!("the environment variable {name} of its url is not set"))?;
         out.push_str(before);
-        // A variable at the start is a whole address, any other one a part of it.
+        // A variable at the start is a whole address; any other variable is a part of the address.
         if out.is_empty() {
             out.push_str(&value);
         } else {
-            // Encoded, so that no character of a password is special in the URL.
+            // The value is encoded, so that no character of a password is special in the URL.
             out.extend(percent_encoding::utf8_percent_encode(
                 &value,
                 percent_encoding::NON_ALPHANUMERIC,
@@ -152,7 +153,7 @@ impl DatabaseConnection {
         }
     }
 
-    /// Executes a call. Boxed, since the compiler cannot otherwise prove that the future is `Send`.
+    /// Executes a call. The future is boxed, since the compiler cannot otherwise prove that it is `Send`.
     ///
     /// # Errors
     /// The driver's error.
@@ -193,7 +194,7 @@ impl DatabaseConnection {
     /// Begins a transaction.
     pub fn begin(&mut self) -> BoxFuture<'_, Result<(), DriverError>> {
         match self {
-            // Takes the write lock immediately. A deferred transaction that later meets another writer would have to
+            // IMMEDIATE takes the write lock now. A deferred transaction that later meets another writer would have to
             // restart.
             DatabaseConnection::Sqlite(_) => self.run("BEGIN IMMEDIATE"),
             DatabaseConnection::MySql(_) | DatabaseConnection::Postgres(_) => self.run("BEGIN"),

@@ -1,4 +1,4 @@
-//! A page's call to a database: the statement, its parameters and its limits. Independent of drivers.
+//! A page's call to a database: the statement, its parameters and its limits. This module is independent of drivers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,9 +38,9 @@ impl DatabaseCall {
 /// The protection of a call against writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallMode {
-    /// No protection: the statement's text shows that it only reads. Can be retried safely.
+    /// No protection: the statement's text shows that it only reads. Such a call can be retried safely.
     Read,
-    /// A read-only transaction, in which the database rejects writes. Can be retried safely.
+    /// A read-only transaction, in which the database rejects writes. Such a call can be retried safely.
     ReadGuarded,
     /// Part of the page's transaction, which is committed if the page succeeds.
     Write,

@@ -13,7 +13,7 @@ pub(super) enum DriverError {
     Lost(String),
     /// The answer has more rows than permitted.
     TooManyRows,
-    /// The rows take more than this number of bytes, the rest of the page's memory limit.
+    /// The rows take more than this number of bytes, which remained of the page's memory limit.
     TooLong(usize),
     /// A value does not fit the type of its parameter.
     ParameterMismatch(String),
@@ -47,8 +47,8 @@ impl DriverError {
         DriverError::Lost(reason.to_string())
     }
 
-    /// Whether the connection is unusable afterwards. Only after an error that the database itself reported is the
-    /// state of the protocol known.
+    /// Whether the connection is unusable afterwards. The state of the protocol is known only after an error that the
+    /// database itself reported.
     pub(super) fn breaks_connection(&self) -> bool {
         match self {
             DriverError::Sqlx(sqlx::Error::Database(error)) => is_disconnect(error.as_ref()),
@@ -59,7 +59,7 @@ impl DriverError {
             | DriverError::TooManyRows
             | DriverError::TooLong(_)
             | DriverError::UnsupportedColumn(_) => true,
-            // Detected before anything was sent.
+            // This error is detected before anything is sent.
             DriverError::ParameterMismatch(_) => false,
         }
     }
@@ -83,7 +83,7 @@ impl DriverError {
 /// Error numbers with which MariaDB and MySQL close a connection.
 pub(super) const DISCONNECT_CODES: [u16; 3] = [1053, 1927, 4031];
 
-/// Whether the error closes the connection: PostgreSQL's codes for it begin with 57P.
+/// Whether the error closes the connection: PostgreSQL's codes for that begin with 57P.
 pub(super) fn is_disconnect(error: &dyn sqlx::error::DatabaseError) -> bool {
     let code = error.code().unwrap_or_default();
     code.starts_with("57P")

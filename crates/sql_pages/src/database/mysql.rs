@@ -62,7 +62,7 @@ impl MySqlLink {
             link.finish(&mut StatementReply::default()).await?;
         }
         let mariadb = format!("SET SESSION max_statement_time = {}", timeout.as_secs_f64());
-        // MariaDB's variable first; MySQL does not know it and returns an error.
+        // MariaDB's variable is tried first; MySQL does not know it and returns an error.
         if link.run(&mariadb).await.is_err() {
             let mysql = format!("SET SESSION max_execution_time = {}", timeout.as_millis());
             // If the server knows neither variable, only the client-side time limit applies.
@@ -138,9 +138,9 @@ struct StatementReply<'c> {
     kinds: Vec<ColumnType>,
     /// The index of the next value's column.
     column: usize,
-    /// The server is sending a further result of a procedure; only the first result is used.
+    /// Whether the server is sending a further result of a procedure; only the first result is used.
     is_further: bool,
-    /// The server has agreed to TLS; the handshake must start.
+    /// Whether the server has agreed to TLS, so that the handshake must start.
     starts_tls: bool,
     result: Option<StatementResult>,
     driver_error: Option<DriverError>,
@@ -170,7 +170,7 @@ impl StatementReply<'_> {
                 }
             }
             (MySqlEvent::Done { affected, last_id }, _) => {
-                // 0: no AUTO_INCREMENT value was generated.
+                // 0 means that no AUTO_INCREMENT value was generated.
                 let id = i64::try_from(last_id).ok().filter(|id| *id != 0);
                 let count = affected;
                 self.result = Some(StatementResult { count, id });

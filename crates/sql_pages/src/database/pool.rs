@@ -11,7 +11,7 @@ use super::driver_error::DriverError;
 pub struct DatabasePool {
     address: DatabaseAddress,
     concurrency: Arc<ConcurrencyLimit>,
-    /// Idle connections; the most recently used one is reused first.
+    /// Idle connections; the most recently used connection is reused first.
     idle: Mutex<Vec<DatabaseConnection>>,
 }
 
@@ -19,7 +19,8 @@ pub struct DatabasePool {
 pub struct DatabaseLease {
     /// The connection.
     pub link: DatabaseConnection,
-    /// The connection has not been used since it was taken from the pool; it may have been lost while idle.
+    /// Whether the connection has not been used since it was taken from the pool, so that it may have been lost while
+    /// idle.
     pub is_unverified: bool,
     _permit: Permit,
 }
@@ -34,8 +35,8 @@ impl DatabasePool {
         }
     }
 
-    /// Takes an idle connection, or opens a new one; waits if all are in use. With `must_ping`, an idle connection is
-    /// used only if it answers a ping.
+    /// Takes an idle connection, or opens a new one; waits if all connections are in use. With `must_ping`, an idle
+    /// connection is used only if it answers a ping.
     ///
     /// # Errors
     /// A new connection cannot be opened.
@@ -43,7 +44,7 @@ impl DatabasePool {
         // The queue is FIFO.
         let permit = self.concurrency.acquire(0, 0).await;
         let permit = permit.map_err(|_| sqlx::Error::PoolClosed)?;
-        // After a restart of the database, all idle connections are dead; then a new one is opened.
+        // After a restart of the database, all idle connections are dead, and a new connection is opened.
         while let Some(mut link) = self.pop() {
             // A dead connection is dropped, and the next idle one is tried.
             if !must_ping || link.is_alive().await {

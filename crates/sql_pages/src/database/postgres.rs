@@ -1,5 +1,5 @@
 //! Calls to PostgreSQL. Converts column values to template values, and parameters to the types that PostgreSQL has
-//! inferred for them.
+//! inferred for the parameters.
 
 mod address;
 
@@ -199,7 +199,7 @@ fn cell(raw: PgValueRef<'_>, kind: &str, table: &mut RowTable) -> Result<(), Box
         "TIME" => return push_text(table, <NaiveTime as Decode<Postgres>>::decode(raw)?),
         "TIMESTAMP" => return push_text(table, <NaiveDateTime as Decode<Postgres>>::decode(raw)?),
         "TIMESTAMPTZ" => {
-            // Converted to UTC and displayed like TIMESTAMP, independently of the session's time zone.
+            // The value is converted to UTC and displayed like TIMESTAMP, independently of the session's time zone.
             let moment = <DateTime<Utc> as Decode<Postgres>>::decode(raw)?;
             return push_text(table, moment.naive_utc());
         }

@@ -1,5 +1,5 @@
 //! The database session of a page: at most one connection to each database, and one transaction on it, which is
-//! committed when the page succeeds. Enforces the time limits.
+//! committed when the page succeeds. The session enforces the time limits.
 
 use std::sync::Arc;
 
@@ -74,8 +74,8 @@ impl SessionConnection {
         deadline: Instant,
     ) -> Result<DatabaseAnswer, DatabaseFault> {
         let answer = match self.attempt(call, deadline).await? {
-            // The connection was lost while it was idle. Only reads are retried: a write may have been executed. Not
-            // within a transaction, which a new connection would not continue.
+            // The connection was lost while it was idle. Only reads are retried: a write may have been executed. Within
+            // a transaction nothing is retried, since a new connection would not continue it.
             Err(error) if error.is_lost() && call.is_read_only() && !self.writing => {
                 self.lease = Some(self.take(true, deadline).await?);
                 self.attempt(call, deadline).await?
@@ -92,7 +92,7 @@ impl SessionConnection {
         deadline: Instant,
     ) -> Result<Result<DatabaseAnswer, DriverError>, DatabaseFault> {
         let is_write = !call.is_read_only();
-        // Taken out during the call: if it is cancelled, the connection is not reused.
+        // The lease is taken out during the call: if the call is cancelled, the connection is not reused.
         let mut lease = match self.lease.take() {
             Some(lease) if !is_write || self.writing || !lease.is_unverified => lease,
             // A write must not be retried, so its connection is pinged first.
@@ -110,8 +110,8 @@ impl SessionConnection {
             }
         };
         let result = timeout_at(deadline, execution).await;
-        // After a timeout the lease is dropped here: the reply to the abandoned statement would be taken for that to
-        // the next.
+        // After a timeout the lease is dropped here: the reply to the abandoned statement would be taken for the reply
+        // to the next statement.
         let result = result.map_err(|_| self.database.timeout_fault())?;
         self.writing |= is_write;
         // A reply proves that the connection is alive.
@@ -128,7 +128,7 @@ impl SessionConnection {
         deadline: Instant,
     ) -> Result<DatabaseLease, DatabaseFault> {
         // If the connection of a transaction is lost, its writes are rolled back; a new connection would commit only
-        // the later ones.
+        // the later writes.
         if self.writing {
             return Err(self
                 .database
@@ -149,8 +149,8 @@ impl SessionConnection {
             return Ok(());
         };
         if self.writing {
-            // A new time limit: that of the last call may be nearly used up, and an unconfirmed commit is the worst
-            // outcome.
+            // The commit gets a new time limit: that of the last call may be nearly used up, and an unconfirmed commit
+            // is the worst outcome.
             let committed = tokio::time::timeout(self.database.timeout, lease.link.commit()).await;
             let committed = committed.map_err(|_| self.database.timeout_fault())?;
             committed.map_err(|error| self.database.fault(error))?;

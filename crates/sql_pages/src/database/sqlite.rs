@@ -56,7 +56,7 @@ impl SqliteLink {
         });
         // SQLite executes statements on a thread, so dropping the future does not end them; the progress handler does.
         let timer = clock.clone();
-        // SQLite calls this every `STEPS_PER_CHECK` instructions; false interrupts the statement.
+        // SQLite calls the handler every `STEPS_PER_CHECK` instructions; the result false interrupts the statement.
         link.lock_handle()
             .await?
             .set_progress_handler(STEPS_PER_CHECK, move || {
@@ -84,11 +84,11 @@ impl SqliteLink {
             let result = query.execute(&mut self.link).await?;
             return Ok(DatabaseAnswer::Done(StatementResult {
                 count: result.rows_affected(),
-                // Also set after statements other than INSERT; the page must know whether it is meaningful.
+                // The id is also set after statements other than INSERT; the page must know whether it is meaningful.
                 id: Some(result.last_insert_rowid()),
             }));
         }
-        // Streamed, so that rows beyond the limit are not fetched.
+        // Rows are streamed, so that those beyond the limit are not fetched.
         let mut stream = query.fetch(&mut self.link);
         let mut rows = AnswerRows::new(call);
         while let Some(row) = stream.try_next().await? {

@@ -1,4 +1,4 @@
-//! Forms: only those of the site itself are accepted (CSRF tokens).
+//! CSRF tokens: only forms of the site itself are accepted.
 
 use lowroad_http::method::Method;
 

@@ -114,7 +114,7 @@ impl DiskCache {
             _pending_write: pending_write,
             writer: None,
         };
-        // On separate threads, so that a slow disk does not delay readers.
+        // The body is written on separate threads, so that a slow disk does not delay readers.
         HelperPump::start(writing, self.writers.clone());
         Some((sender, unfinished))
     }
@@ -124,7 +124,7 @@ impl PumpWork for BodyWrite {
     /// Writes the bytes received so far.
     fn step(&mut self, context: &mut Context<'_>) -> StepProgress {
         let mut written_len = 0;
-        // Bounded, so that several bodies share the writers.
+        // A step is bounded, so that several bodies share the writers.
         while written_len < QUANTUM_LEN {
             match self.receiver.poll_next(context) {
                 Poll::Pending => return StepProgress::Pending,
@@ -179,13 +179,14 @@ impl BodyWrite {
         }
     }
 
-    /// Writes the rest of a complete body. From now on it is readable, even if the response does not become visible.
+    /// Writes the rest of a complete body. From now on the body is readable, even if the response does not become
+    /// visible.
     fn finish(&mut self) -> bool {
         let Some(writer) = self.writer() else {
             return false;
         };
         writer.retain_location();
-        // Before the commit, so that late readers find all bytes on disk.
+        // Written before the commit, so that late readers find all bytes on disk.
         if writer.write_rest().is_err() {
             return false;
         }
@@ -200,7 +201,7 @@ impl BodyWrite {
         if !self.finish() {
             return false;
         }
-        // Locked until the commit: a deletion waits for it and then finds the object.
+        // Locked until the commit: a deletion waits for the commit and then finds the object.
         let _commit_guard = self.tier.lock_commits();
         let (since, lifetime) = (self.response.generation, &self.response.lifetime);
         let store_purges = self.store.store_purges();

@@ -1,4 +1,4 @@
-//! Deletes objects on disk: look-ups no longer find them immediately, and a helper then removes them from the disk.
+//! Deletes objects on disk: look-ups stop finding them immediately, and a helper then removes them from the disk.
 
 use std::sync::{Arc, PoisonError, RwLockReadGuard};
 
@@ -7,8 +7,8 @@ use super::tier::{DeletionQueue, DiskCache};
 use crate::lock::lock;
 
 impl DiskCache {
-    /// Deletes the objects of a key and cancels the writes for it; `delete_in_memory` deletes them from memory. Does
-    /// not block on the disk.
+    /// Deletes the objects of a key and cancels the writes for that key; `delete_in_memory` deletes them from memory.
+    /// Does not block on the disk.
     pub fn delete(self: &Arc<Self>, primary: &PrimaryKey, delete_in_memory: impl FnOnce()) {
         // The order matters: from this line on, recalls do not find the objects; after `delete_in_memory`, no earlier
         // recall is stored in memory; and after the writes are cancelled, no earlier fetch is written.
@@ -36,7 +36,7 @@ impl DiskCache {
         }
     }
 
-    /// Deletes the objects of a key on disk, if there are any, because memory has a newer one that is not written to
+    /// Deletes the objects of a key on disk, if there are any, because memory has a newer object that is not written to
     /// disk.
     pub fn delete_older_copy(self: &Arc<Self>, primary: &PrimaryKey) {
         if self.may_contain(primary) || self.active_writes.contains(primary) {
@@ -69,8 +69,8 @@ impl DiskCache {
         self.finish_deletion(primary, false);
     }
 
-    /// Removes the objects of a key from the disk. If that can't be written, everything counts as purged after the next
-    /// start, which would otherwise find the objects again.
+    /// Removes the objects of a key from the disk. If the removal can't be written, everything counts as purged after
+    /// the next start, which would otherwise find the objects again.
     fn remove_from_disk(&self, primary: &PrimaryKey) {
         // Without a durable removal, the next start would find the objects again, so it must discard everything.
         if self.store.remove(primary).is_err() && self.purges.record_lost_deletion().is_err() {
@@ -80,7 +80,7 @@ impl DiskCache {
 
     /// Finishes all deletions and purges at the end of the process, when no more requests arrive. Blocks on the disk.
     pub fn finish_pending(&self) {
-        // Deletions in progress or postponed, which the next process would not know.
+        // The next process would not know these deletions, which are in progress or postponed.
         let pending: Vec<PrimaryKey> = {
             let deletions = lock(&self.deletions);
             deletions

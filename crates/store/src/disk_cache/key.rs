@@ -42,7 +42,7 @@ pub fn site_identity(fingerprint: &str) -> SiteIdentity {
     identity
 }
 
-/// The primary key on disk for a key in memory; `None` if that is not the key of a handler's response.
+/// The primary key on disk for a key in memory; `None` if `memory_key` is not the key of a handler's response.
 pub fn primary(site: &SiteIdentity, memory_key: &[u8]) -> Option<PrimaryKey> {
     let (host, target) = key::handler_key_parts(memory_key)?;
     let scheme = match key::is_over_tls(memory_key) {
@@ -61,7 +61,7 @@ pub fn variant(primary: &[u8], family: u64, selecting: &SelectingFields) -> Opti
     let (site, resource) = primary.split_first_chunk::<16>()?;
     let resource = resource.strip_prefix(&[RESOURCE])?;
     let mut key = [&site[..], &[VARIANT], &family.to_le_bytes()].concat();
-    // Preceded by its length, so that the end of the resource is unambiguous.
+    // The resource is preceded by its length, so that its end is unambiguous.
     append_bytes(&mut key, resource);
     for (name, value) in selecting.iter() {
         append_bytes(&mut key, name);
@@ -76,7 +76,7 @@ pub fn renewal(response: &[u8]) -> Option<Box<[u8]>> {
     Some([&site[..], &[RENEWAL], rest].concat().into())
 }
 
-/// The key of the response to which an update belongs; `None` if `key` is not an update's.
+/// The key of the response to which an update belongs; `None` if `key` is not the key of an update.
 pub fn base_key(key: &[u8]) -> Option<Box<[u8]>> {
     let (site, rest) = key.split_first_chunk::<16>()?;
     let rest = rest.strip_prefix(&[RENEWAL])?;
@@ -98,7 +98,7 @@ pub fn parts(key: &[u8]) -> Option<(&[u8], &[u8])> {
         }
         _ => return None,
     };
-    // Without the scheme, since purges apply to both schemes.
+    // The scheme is removed, since purges apply to both schemes.
     let resource = resource.strip_prefix(OVER_TLS).unwrap_or(resource);
     // A host has no slash, so the first one begins the target.
     let slash = resource.iter().position(|byte| *byte == b'/')?;

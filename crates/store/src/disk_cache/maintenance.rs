@@ -95,7 +95,8 @@ impl DiskCache {
                 // Do the deletions for which the helpers' queue had no room.
                 tier.remove_overdue();
                 tier.eviction_queue.remove_expired(&store);
-                // Before evictions, since hits in memory must count on disk, too.
+                // The used objects are marked before `shrink` evicts others, since hits in memory must count on disk,
+                // too.
                 tier.eviction_queue.touch(&tier);
                 tier.shrink();
                 if tier.store.wants_checkpoint() {

@@ -14,8 +14,8 @@ use crate::validity::StoredExpiry;
 const VERSION: u8 = 2;
 const RESPONSE: u8 = 0;
 const VARIES: u8 = 1;
-/// The tolerance for a wall clock that was set back slightly. A response that was received later than now, beyond this,
-/// is treated as stale.
+/// The tolerance for a wall clock that was set back slightly. A response that was received later than now by more than
+/// this time is treated as stale.
 const CLOCK_SLACK_MS: u64 = 2_000;
 /// The sources of a lifetime; the index is the code on disk.
 const SOURCES: [LifetimeSource; 7] = [
@@ -61,7 +61,7 @@ impl ClockReading {
 
 fn convert(ms: u64, from: u64, to: u64) -> u64 {
     match ms {
-        // Never.
+        // `u64::MAX` means never.
         u64::MAX => ms,
         _ => (u128::from(ms) + u128::from(to))
             .saturating_sub(from.into())
@@ -256,7 +256,7 @@ fn read_lifetime(reader: &mut MetaReader<'_>, now: ClockReading) -> Option<Store
     };
     let is_shareable = reader.byte()? != 0;
     let source = *SOURCES.get(usize::from(reader.byte()?))?;
-    // The clock was set back: the age is unknown, so the response counts as stale.
+    // If the response is from the future, the clock was set back: the age is unknown, so the response counts as stale.
     let is_from_future = at_unix_ms > now.unix_ms.saturating_add(CLOCK_SLACK_MS);
     // RFC 9111 §4.2.3: age can't be computed without a sound clock.
     let times = match is_from_future {

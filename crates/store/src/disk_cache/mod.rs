@@ -11,9 +11,9 @@
 //! Recalled heads whose body is on disk are removed from memory after a while, so that the next recall shows the disk
 //! that the object is used; the disk evicts unused objects.
 //!
-//! Written to disk are bodies that memory has no room for, and copies of responses with a sufficient freshness
-//! lifetime; eviction from memory writes nothing. The disk never has an older response than memory: if a response is
-//! stored in memory only, the copy on disk is deleted.
+//! Two kinds of bodies are written to disk: those that memory has no room for, and copies of responses with a
+//! sufficient freshness lifetime; eviction from memory writes nothing. The disk never has an older response than
+//! memory: if a response is stored in memory only, the copy on disk is deleted.
 
 mod body_write;
 mod deletion;

@@ -43,7 +43,7 @@ impl DiskCache {
         for rule in self.purges.rules() {
             store_purges.replay(rule.generation, &rule.purge(), rule.kind(now));
         }
-        // Later generations must be greater than those of objects that earlier processes stored.
+        // Later generations must be greater than the generations of objects that earlier processes stored.
         store_purges.resume_after(self.purges.first_generation());
     }
 

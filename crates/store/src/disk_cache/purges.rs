@@ -29,10 +29,10 @@ const FILE_NAME_NEW: &str = "purges.new";
 /// The first word of the file. The number of the run and the scanned generation follow in the first line.
 const TITLE: &str = "lowroad-purges-1";
 /// The low bits of a generation, which count the purges of a run; the others are the block. A run with more purges
-/// continues in the next block, and the next run starts after that.
+/// continues in the next block, and the next run starts after that block.
 const RUN_BITS: u32 = 22;
-/// The first run's number is its start time in this unit, in ms. The unit is shorter than any run, so that run numbers
-/// never get ahead of the clock.
+/// The number of the first run is its start time in units of this many ms. The unit is shorter than any run, so that
+/// run numbers never get ahead of the clock.
 const RUN_MS: u64 = 1;
 
 /// The purge log of one folder.
@@ -140,7 +140,8 @@ impl PurgeLog {
     /// The purges are not durable: after the next start, purged objects may be used again.
     pub fn save(&self) -> io::Result<()> {
         let mut file = lock(&self.file);
-        // Without the file, everything counts as purged after the next start, which covers these purges.
+        // After a lost deletion, the file stays removed: after the next start, everything counts as purged, including
+        // the objects of these purges.
         if self.has_lost_deletion.load(Acquire) {
             return self.invalidate_all();
         }
@@ -199,7 +200,7 @@ impl PurgeLog {
             format!("{TITLE} {} {scanned}\n{text}", rules.run)
         };
         file.write_all(text.as_bytes())?;
-        // Durable before the rename, so that a crash can't leave a truncated file under the final name.
+        // Synced before the rename, so that a crash can't leave a truncated file under the final name.
         file.sync_data()?;
         fs::rename(new_path, self.folder.join(FILE_NAME))?;
         // The rename is durable only when the folder is synced.
@@ -240,7 +241,7 @@ impl PendingPurges {
     }
 
     fn end(&mut self, scanned: u64) {
-        // The scan has removed all objects of the older purges.
+        // The scan has removed all objects of the purges up to `scanned`.
         self.unfinished.retain(|rule| rule.generation > scanned);
         self.written_count = 0;
         self.run = self.run.max(scanned >> RUN_BITS);

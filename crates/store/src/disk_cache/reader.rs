@@ -76,7 +76,7 @@ impl<'t> DiskReader<'t> {
         search
     }
 
-    /// A response with the last update of its fields; `None` if that was purged.
+    /// A response with the last update of its fields; `None` if the update was purged.
     fn latest(
         &self,
         key: &[u8],
@@ -92,8 +92,8 @@ impl<'t> DiskReader<'t> {
         // rewritten.
         let response = match newer {
             Some((key, newer)) if self.ban(&key, &newer) == BanVerdict::Hard => return None,
-            // An update with another body number is of an earlier response.
             Some((_, ObjectMeta::Response(newer))) if newer.id == original.id => newer,
+            // There is no update, or it has another body number and so belongs to an earlier response.
             _ => original,
         };
         Some(DiskResponse {
@@ -114,14 +114,14 @@ impl<'t> DiskReader<'t> {
         }
         let disk_match = self.tier.store.find(key, self.now.unix_ms)?;
         let Some(meta) = ObjectMeta::decode(&disk_match.meta, self.now) else {
-            // Written by another version of the server.
+            // Another version of the server wrote the metadata.
             let _ = self.tier.store.remove(key); // counted there
             return None;
         };
         (self.ban(key, &meta) != BanVerdict::Hard).then_some((disk_match, meta))
     }
 
-    /// The effect of purges on an object that a scan has not examined yet.
+    /// The effect of the purges that are newer than both the object's fetch and the last scan.
     fn ban(&self, key: &[u8], meta: &ObjectMeta) -> BanVerdict {
         let since = meta.generation().max(self.scanned);
         ban(self.store_purges, since, key, meta.lifetime())
@@ -172,7 +172,7 @@ impl<'t> DiskReader<'t> {
             .begin(primary, &varies.encode(), u64::MAX, Some(0))
             .ok()?;
         let _commit_guard = self.tier.lock_commits();
-        // Under the commit lock: readers apply any later purge.
+        // Checked under the commit lock: readers apply any later purge.
         let is_purged = ban(self.store_purges, generation, primary, None) != BanVerdict::None;
         (!is_purged && writer.commit().is_ok()).then_some(varies.family)
     }

@@ -81,8 +81,8 @@ impl DiskCache {
         search.hit.map(|on_disk| on_disk.disk_match.body.len)
     }
 
-    /// After the validation of a response (`memory_object`), writes its updated fields to disk, on a helper. If none is
-    /// free, nothing is written, and the response is validated again after the next recall.
+    /// After the validation of a response (`memory_object`), writes its updated fields to disk, on a helper. If no
+    /// helper is free, nothing is written, and the response is validated again after the next recall.
     pub fn renew(
         self: &Arc<Self>,
         store: &Arc<SharedStore>,
@@ -96,7 +96,7 @@ impl DiskCache {
             return;
         };
         let (tier, store) = (self.clone(), store.clone());
-        // Compared on the helper, since the response may be deleted before it runs.
+        // Compared on the helper, since the response may be deleted before the helper runs.
         let deletion_count = object
             .validity
             .lifetime()
@@ -104,7 +104,7 @@ impl DiskCache {
         let _ = self.helpers.submit(move || {
             let now = ClockReading::read();
             let (meta, expires_ms) = (response.encode(now), response.expires_ms(now));
-            // Locked until the commit: a deletion waits for it and then finds the update.
+            // Locked until the commit: a deletion waits for the commit and then finds the update.
             let _commit_guard = tier.lock_commits();
             let (since, lifetime) = (response.generation, Some(&response.lifetime));
             let is_wanted = ban(store.store_purges(), since, &renewal, lifetime)
@@ -160,7 +160,7 @@ fn place_body(
 ) -> Option<PlacedResponse> {
     let body = &disk_match.body;
     head.map.set_length(&mut head.text, body.len);
-    // Copied into memory, so that the next hits need no helper.
+    // Short bodies are copied into memory, so that the next hits need no helper.
     if body.len <= COPIED_LEN_MAX {
         use std::os::unix::fs::FileExt;
         let read = |buffer: &mut [u8]| {

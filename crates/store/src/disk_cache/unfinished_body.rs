@@ -101,7 +101,7 @@ impl UnfinishedBody {
     pub fn set_written(&self, body: StoredBody<File>) {
         let StoredBody { file, offset, len } = body;
         lock(&self.state).location = Some(UnfinishedReader { file, offset, len });
-        // After the location, since bytes are freed in memory only once a reader can find them on disk.
+        // Set after the location, since bytes are freed in memory only once a reader can find them on disk.
         self.written_len.store(len, Release);
     }
 
@@ -118,7 +118,7 @@ impl UnfinishedBody {
     pub fn read(self: &Arc<Self>, shared_body: &SharedBody) -> Option<SharedBodyReader> {
         {
             let mut state = lock(&self.state);
-            // The written bytes may be overwritten from now on.
+            // After the write was abandoned, the written bytes may be overwritten.
             if state.is_abandoned {
                 return None;
             }
@@ -130,7 +130,7 @@ impl UnfinishedBody {
             refused,
             helpers,
         } = &*self.readers;
-        // Limited to what the helpers' queue can hold; see `WORKS_MAX`.
+        // The limit is what the helpers' queue can hold; see `WORKS_MAX`.
         let Some(permit) = limit.try_acquire() else {
             refused.fetch_add(1, Relaxed);
             return None;

@@ -1,5 +1,5 @@
 //! Cooperative work on helper threads: a helper does the steps that are possible now, and then switches to other work.
-//! A waker submits the work again. So no thread waits for the network.
+//! When further steps are possible, a waker submits the work again. So no thread waits for the network.
 
 use std::sync::atomic::{
     AtomicU8,
@@ -46,11 +46,11 @@ const IDLE: u8 = 0;
 /// The work is in the helpers' queue.
 const QUEUED: u8 = 1;
 const RUNNING: u8 = 2;
-/// A helper does a step, and the waker was called since that began.
+/// A helper does a step, and the waker was called since the step began.
 const RUNNING_AND_WOKEN: u8 = 3;
 
 impl<W: PumpWork> HelperPump<W> {
-    /// Starts a work. The helpers must be used for no other jobs than at most [`WORKS_MAX`] works.
+    /// Starts a work. The helpers must have no other jobs than such works, at most [`WORKS_MAX`] of them.
     pub fn start(work: W, helpers: HelperPool) {
         let pump = Arc::new(HelperPump {
             state: AtomicU8::new(IDLE),
@@ -67,7 +67,7 @@ impl<W: PumpWork> HelperPump<W> {
     }
 
     fn run(self: Arc<Self>) {
-        // Before the step, so that a wake-up during the step is recorded as RUNNING_AND_WOKEN.
+        // Set before the step, so that a wake-up during the step is recorded as RUNNING_AND_WOKEN.
         self.state.store(RUNNING, Release);
         let waker = Waker::from(self.clone());
         let mut work = lock(&self.work);

@@ -24,15 +24,15 @@ struct WriteVariant {
     selected: Vec<u8>,
     /// The purge generation before the fetch.
     generation: u64,
-    /// The end of its freshness, monotonic ms.
+    /// The end of the response's freshness, monotonic ms.
     until_ms: u64,
     /// The flag that prevents the response from becoming visible.
     cancelled: Weak<AtomicBool>,
 }
 
 impl WriteTable {
-    /// Adds a response and returns its cancellation flag. `None` if too many responses are being written, or the same
-    /// variant is.
+    /// Adds a response and returns its cancellation flag. `None` if too many responses are being written, or if the
+    /// same variant is already being written.
     pub fn begin(&self, primary: &PrimaryKey, response: &StoredMeta) -> Option<Arc<AtomicBool>> {
         let mut selected = Vec::new();
         for (name, value) in response.selecting.iter() {

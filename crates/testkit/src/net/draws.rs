@@ -8,7 +8,7 @@ pub struct RandomDraws {
 }
 
 impl RandomDraws {
-    /// The sequence of numbers with this seed and this number of a sequence.
+    /// The numbers of the sequence with this seed and this sequence number.
     pub fn new(seed: u64, sequence: u64) -> RandomDraws {
         RandomDraws {
             // Both arguments are mixed, so that adjacent seeds and sequences give unrelated numbers.

@@ -127,14 +127,14 @@ impl LinkLane {
 
     /// Adds a frame that arrived at `now` (the time since any fixed point).
     pub fn receive(&mut self, now: Duration, mut frame: Vec<u8>) {
-        // Such frames are not counted either, as their number varies between runs.
+        // Frames of address resolution are not counted either, as their number varies between runs.
         if frame::resolves_addresses(&frame) {
             self.send(now, frame, 1, Duration::ZERO);
             return;
         }
         let n = self.counts.frames;
         self.counts.frames += 1;
-        // Inspected before the decision, as frames that will be lost were sent, too.
+        // Frames are inspected before the decision, as frames that will be lost were sent, too.
         self.inspect(&mut frame);
         let fate = fate(&self.mangling, self.seed, n);
         self.count(fate);

@@ -65,7 +65,7 @@ impl LinkMangler {
             sockets: [client?, server?],
             lanes: [
                 LinkLane::new(manglings.up, manglings.seed, mtu),
-                // Another seed for this direction, as the same one would mangle both directions alike.
+                // This direction has another seed, as the same seed would mangle both directions alike.
                 LinkLane::new(manglings.down, !manglings.seed, mtu),
             ],
             start: Instant::now(),

@@ -77,7 +77,7 @@ pub struct NetNamespace {
 impl NetNamespace {
     /// Creates a namespace. The name is for messages only.
     pub fn new(name: &str) -> Result<NetNamespace, NetError> {
-        // On a separate thread, as unsharing moves the calling thread permanently.
+        // Unsharing moves the calling thread permanently, so a separate thread does it.
         let file = thread::spawn(unshare).join().expect("it does not panic");
         let file = Arc::new(file.map_err(NetError::Namespace)?);
         let name = name.to_owned();
@@ -122,7 +122,7 @@ impl NetNamespace {
     pub fn prepare(&self, command: &mut Command) {
         let file = Arc::clone(&self.file);
         let parent = rustix::process::getpid();
-        // In a group of its own, so that children of the program are killed too.
+        // The program leads a process group of its own, so that its children are killed too.
         command.process_group(0);
         // SAFETY: between fork and exec the closure makes only system calls, by rustix without libc's state; it
         // allocates no memory and takes no lock.
@@ -171,8 +171,8 @@ impl NetNamespace {
     }
 
     /// Attaches an XDP program to the device, one end of a veth pair, while the returned value exists: only then does
-    /// it receive frames that a program at the other end sends with XDP_TX. Attaching the program enables GRO, but with
-    /// this size limit no frames are merged.
+    /// the device receive frames that a program at the other end sends with XDP_TX. Attaching the program enables GRO,
+    /// but with this size limit no frames are merged.
     pub fn accept_xdp(&self, device: &str) -> Result<XdpVerdict, NetError> {
         self.run("ip", &["link", "set", device, "gro_max_size", "1"])?;
         let attached = self.enter(|| XdpVerdict::attach(device, FrameVerdict::Pass));

@@ -111,7 +111,7 @@ fn probe(port: u16) -> std::io::Result<()> {
 fn nginx_config(site: &TestSite, port: u16, directives: &str) -> String {
     let (folder, root) = (site.folder().path().display(), site.root());
     let root = root.display();
-    // A single process, so that killing it leaves no others.
+    // nginx runs as a single process, so that killing it leaves no others.
     format!(
         "daemon off;
 master_process off;

@@ -6,8 +6,8 @@ use rustls::pki_types::CertificateDer;
 use super::problem::ProblemReason;
 use crate::x509::{AltName, X509Certificate, display_name};
 
-/// All problems of a chain at `unix_s`. A certificate after the first that cannot be parsed counts as one in the wrong
-/// order.
+/// All problems of a chain at `unix_s`. If a certificate after the first one cannot be parsed, the chain counts as
+/// being in the wrong order.
 pub(super) fn warnings(chain: &[CertificateDer<'_>], unix_s: u64) -> Vec<ProblemReason> {
     let parsed: Vec<_> = chain
         .iter()

@@ -59,7 +59,7 @@ pub fn read_with(
             .map(|(path, staple)| (path.as_path(), &staple[..])),
     };
     let (pair, mut warnings) = CertificatePair::load(&texts, unix_s)?;
-    // The mode of the opened file, not of the path, which may have been replaced in the meantime.
+    // This is the mode of the opened file, not of the path, which may have been replaced in the meantime.
     let mode = key_meta.permissions().mode() & 0o7777;
     if mode & 0o007 != 0 {
         warnings.push(CertificateProblem::new(

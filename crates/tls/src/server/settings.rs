@@ -89,7 +89,7 @@ impl TlsServerSettings {
 #[derive(Clone)]
 pub struct TlsAcceptor {
     config: Arc<ServerConfig>,
-    /// Set if clients are asked for certificates.
+    /// The time for the verification of client certificates; set if clients are asked for certificates.
     clock: Option<TlsClock>,
 }
 
@@ -126,7 +126,7 @@ impl TlsAcceptor {
         // This only bounds the bytes that are skipped: `rustls` accepts early data only with stateful sessions,
         // disabled above.
         config.max_early_data_size = SKIPPED_LEN_MAX;
-        // For `TlsServer::settle` and kernel TLS.
+        // `TlsServer::settle` and kernel TLS extract the secrets.
         config.enable_secret_extraction = true;
         config.time_provider = Arc::new(settings.clock.clone());
         let asks_for_certificate = settings.clients != ClientVerification::None;
@@ -176,15 +176,16 @@ fn verifier(clients: &ClientVerification) -> Result<Arc<dyn ClientCertVerifier>,
         .map_err(|error| Error::General(error.to_string()))
 }
 
-/// The rules that tickets are bound to: a session that began without a certificate must not be resumed where one is
-/// required.
+/// The rules that tickets are bound to: a session that began without a client certificate must not be resumed where a
+/// client certificate is required.
 fn rules(clients: &ClientVerification) -> Vec<u8> {
     let (kind, authorities): (u8, &[u8]) = match clients {
         ClientVerification::None => (0, &[]),
         ClientVerification::Request(authorities) => (1, authorities),
         ClientVerification::Require(authorities) => (2, authorities),
     };
-    // A digest, since the rules are part of each ticket's authenticated data, and the authorities can be long.
+    // The rules contain a digest, since they are part of each ticket's authenticated data, and the authorities can be
+    // long.
     let digest = digest::digest(&digest::SHA256, authorities);
     [&[kind], digest.as_ref()].concat()
 }

@@ -102,7 +102,7 @@ impl AutomaticTls {
         offers: &Arc<TlsContext>,
         logger: &ErrorLogger,
     ) -> Result<(), String> {
-        // Set first, so that certificate changes during the following steps reach the new endpoints.
+        // `current` is set first, so that certificate changes during the following steps reach the new endpoints.
         *lock(&self.current) = Arc::downgrade(offers);
         let sites = automatic_names(config);
         // Without site names there is nothing to order, except on demand for the names that clients request.
@@ -118,7 +118,7 @@ impl AutomaticTls {
         };
         let mut running = self.running();
         match running.as_ref().filter(|running| running.acme == *acme) {
-            // Only the sites have changed, so orders in progress continue.
+            // At most the sites have changed, so orders in progress continue.
             Some(running) => {
                 let replaced = running.manager.replace_sites(&sites);
                 replaced.map_err(|problem| format!("acme: {problem}"))?;
@@ -193,7 +193,7 @@ impl AutomaticTls {
             FileWatch::Active(..) | FileWatch::Impossible => return,
         }
         let started = Instant::now();
-        // Created before the files are checked, so that a change in between triggers the next check.
+        // The watch is created before the files are checked, so that a change in between triggers the next check.
         *watch = match PathWatch::new(watcher, manager.certificate_files()) {
             Some(watch) => {
                 // In a folder shared with other programs, unrelated files may change constantly.

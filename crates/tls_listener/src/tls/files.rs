@@ -17,7 +17,7 @@ use crate::certificate_status::CertificateStatus;
 /// The certificates of all sites.
 pub struct KeyPairSet {
     files: Vec<LoadedCertificate>,
-    /// Indices in `files`.
+    /// Positions in `files`, by the paths of a certificate.
     by_files: HashMap<CertificatePaths, usize>,
     /// Certificates signed by the local authority, by the names of the site.
     local: HashMap<Vec<SiteName>, CertificatePair>,
@@ -203,7 +203,7 @@ impl LoadedCertificate {
         files: CertificatePaths,
         unix_s: u64,
     ) -> Result<(LoadedCertificate, Vec<CertificateProblem>), CertificateProblem> {
-        // Taken before the files are read, so that a change in between causes another load.
+        // The stamps are taken before the files are read, so that a change in between causes another load.
         let stamps = stamps(&files);
         let is_hidden = is_hidden(&files);
         let (pair, warnings) = certificates::read_with(&files, unix_s, helper::open)?;
@@ -243,14 +243,14 @@ impl LoadedCertificate {
         if watcher.is_some() && (is_unchanged || self.is_hidden) {
             return false;
         }
-        // Created before the stamps are taken, so that a change in between triggers the next check.
+        // The watch is created before the stamps are taken, so that a change in between triggers the next check.
         let watch = watcher.and_then(|watcher| PathWatch::new(watcher, paths(&self.files)));
         self.watch = None;
-        // Updated, since the first load may have happened with root privileges.
+        // `is_hidden` is updated, since the first load may have happened with root privileges.
         self.is_hidden = is_hidden(&self.files);
         let now = stamps(&self.files);
         let is_lost = now.contains(&None);
-        // Logged once, until the files reappear.
+        // The loss is logged once, until the files reappear.
         if is_lost {
             if !self.is_unreadable {
                 logger.warn(format_args!(
@@ -275,7 +275,7 @@ impl LoadedCertificate {
         if now == self.loaded_stamps {
             return false;
         }
-        // Recorded before loading, so that invalid files are not loaded again until they change.
+        // The stamps are recorded before loading, so that invalid files are not loaded again until they change.
         self.loaded_stamps = now;
         match certificates::read_with(&self.files, unix_s, helper::open) {
             Ok((pair, warnings)) => {

@@ -75,8 +75,8 @@ enum KernelTls {
 #[derive(Clone)]
 struct TlsProcess {
     clock: TlsClock,
-    /// Created with the first TLS address, since random bytes for keys cost 30 ms of processor time or more. If the
-    /// keys are stored in a file, created when the server starts.
+    /// The ticket service. It is created with the first TLS address, since random bytes for keys cost 30 ms of
+    /// processor time or more; if the keys are stored in a file, it is created when the server starts.
     tickets: Arc<OnceLock<TicketService>>,
     /// The file that stores the ticket keys across restarts; `None` if not configured.
     ticket_file: Option<Arc<TicketFile>>,
@@ -183,7 +183,7 @@ impl TlsListeners {
         if !pairs.follow(watcher, unix_s(), logger) {
             return;
         }
-        // Released, since `publish` takes the lock again.
+        // The lock is released, since `publish` takes it again.
         drop(pairs);
         let automatic = self.0.process.automatic.source();
         self.0

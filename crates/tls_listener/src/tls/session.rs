@@ -79,8 +79,8 @@ impl TlsSession for ListenerSession {
         match &self.info {
             Some(_) if progress.closed => Ok(TlsState::Ended),
             Some(secured) => Ok(TlsState::Ready(secured.clone())),
-            // Even if the client has already closed: requests that arrived with the end of the handshake are processed
-            // first, and the socket reports the close later.
+            // The session is ready even if the client has already closed: requests that arrived with the end of the
+            // handshake are processed first, and the socket reports the close later.
             None => {
                 let secured = Arc::new(negotiated_info(server));
                 self.info = Some(secured.clone());
@@ -129,7 +129,7 @@ impl TlsSession for ListenerSession {
         if !self.can_offload || len < KERNEL_LEN_MIN {
             return false;
         }
-        // Tried only once per connection.
+        // Kernel TLS is tried only once per connection.
         self.can_offload = false;
         let Some(server) = &mut self.server else {
             return false;

@@ -65,18 +65,18 @@ impl core::error::Error for BuildError {}
 pub struct ArchiveBuilder {
     files: Vec<Vec<NewVariant>>,
     entries: BTreeMap<Vec<u8>, NewEntry>,
-    /// By name.
+    /// The source texts of pages and parts, by name.
     sources: BTreeMap<String, String>,
     error_pages: BTreeMap<u16, (String, Vec<u8>)>,
     settings: Vec<(String, String)>,
 }
 
 enum NewEntry {
-    /// Index of the file.
+    /// A file, by its index in `files`.
     File(usize),
     Redirect(String),
     Forbidden,
-    /// Name of the source.
+    /// A page, by the name of its source.
     Page(String),
 }
 

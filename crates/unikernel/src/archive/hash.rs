@@ -3,8 +3,8 @@
 
 const KEY: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The first slot of the probe sequence of a path (to be reduced modulo the number of slots), and the mark that its
-/// slot has.
+/// The first slot of the probe sequence of a path (to be reduced modulo the number of slots), and the mark in the
+/// path's slot.
 #[inline]
 pub fn probe_start(path: &[u8]) -> (usize, u32) {
     let hash = hash(path);

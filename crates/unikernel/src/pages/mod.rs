@@ -173,7 +173,7 @@ impl PageEngine {
     /// Runs a page until it is finished or needs the database.
     fn step(&mut self, at: usize) -> Option<Result<(), PageFailure>> {
         let task = &mut self.tasks[at];
-        // The page failed while it waited.
+        // If the page failed while it waited, it does not run again.
         if let PageState::Failing(failure) = task.state {
             return Some(Err(failure));
         }
@@ -234,7 +234,7 @@ impl PageEngine {
         let Some(database) = &mut self.database else {
             return;
         };
-        // Collected first, since `fail` borrows the whole engine.
+        // Tasks whose query is too long are collected first, since `fail` borrows the whole engine.
         let mut too_long = Vec::new();
         while !self.waiting.is_empty() && database.has_free() {
             let Some(at) = self.waiting.pop_front() else {
@@ -355,11 +355,11 @@ impl PageEngine {
         let owner = lost_query.owner;
         let task = &mut self.tasks[owner];
         let (failure, reason) = match &lost_query.cause {
-            // Only once: a server that closes each connection must not cause a loop.
+            // A query is repeated only once: a server that closes each connection must not cause a loop.
             LossCause::Stale if !task.is_repeated => {
                 task.is_repeated = true;
                 task.state = PageState::AwaitsConnection;
-                // To the front of the queue, since the page has already waited.
+                // The page goes to the front of the queue, since it has already waited.
                 return self.waiting.push_front(owner);
             }
             LossCause::Stale | LossCause::Server => {

@@ -60,8 +60,7 @@ pub fn find(
         if chunk.done {
             return Ok(BodyHandling::Complete { end });
         }
-        // The chunked body is incomplete.
-        // After waiting, the whole body would be parsed again.
+        // The chunked body is incomplete. It is not waited for, since the whole body would be parsed again.
         if chunk.consumed == 0 {
             return Ok(BodyHandling::Unread);
         }

@@ -105,7 +105,7 @@ impl WebService {
     pub fn tick(&mut self, calls: &mut impl StackCalls) -> Option<u64> {
         let mut next_us = None;
         if self.connections.partial_count() > 0 {
-            // Not in each call, since it scans all connections.
+            // Timeouts are not checked in each call, since the check scans all connections.
             if self.heads_due_us <= self.now.mono_us {
                 self.heads_due_us = self.time_out_slow_heads(calls).unwrap_or(0);
             }
@@ -157,8 +157,8 @@ impl WebService {
     pub fn begin_draining(&mut self, calls: &mut impl StackCalls) {
         self.is_draining = true;
         // Database connections are closed after the last page.
-        // Connections without a request are closed now, the others after their response.
         self.pages.stop(calls);
+        // Connections without a request are closed now, the others after their response.
         for index in 0..self.connections.len() {
             if let (id, SlotUse::Reading, None) = self.connections.at(index) {
                 self.close(calls, id);
@@ -177,7 +177,7 @@ impl WebService {
             self.send_page(calls, finished);
         }
         let mut started = 0;
-        // As many as tasks are free.
+        // As many queued pages begin as tasks are free.
         while let Some(id) = self.pages.next_queued(started) {
             started += 1;
             let slot = self.connections.get(id);

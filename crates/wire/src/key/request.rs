@@ -71,7 +71,7 @@ pub fn derive(
     }
     let is_http_10 = head.version == HttpVersion::Http10;
     let mut key = KeyBuilder::new(ConnectionClass::new(!head.keep_alive, is_http_10), local);
-    // The raw target, as the key contains it unchanged, while `request.target` is split.
+    // The raw target is used, as the key contains it unchanged, while `request.target` is split.
     let target = request.raw_target();
     if target.first() != Some(&b'/') {
         return Err(SegmentReason::UpTarget);

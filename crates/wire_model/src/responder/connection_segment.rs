@@ -34,7 +34,8 @@ impl<T: ModelTable> ModelResponder<T> {
         if let Some(ack_info) = flight_ack_info(segment, connection) {
             return self.on_flight(context, segment, &ack_info);
         }
-        // Then the segment is processed as if the answer had been acknowledged before.
+        // If the client has received the whole flight, the segment is processed as if the answer had been acknowledged
+        // before.
         if has_whole_flight(segment, connection) {
             connection.in_flight = None;
         }

@@ -149,7 +149,7 @@ impl<T: ModelTable> ModelResponder<T> {
         in_flight: InFlightAnswer,
     ) -> SegmentVerdict {
         let connection = self.table.get(&segment.tuple).expect("just found");
-        // Limits the work for a client that acknowledges parts again and again.
+        // The limit bounds the work for a client that acknowledges parts again and again.
         if connection.part_repeats == RETRANSMITS_MAX {
             return self.reset(context, segment, SegmentReason::TcpGone);
         }
@@ -186,7 +186,7 @@ impl<T: ModelTable> ModelResponder<T> {
     }
 }
 
-/// Writes some segments of the answer in flight; `seq` is its first sequence number.
+/// Writes some segments of the answer in flight; `seq` is the answer's first sequence number.
 fn write_parts(
     context: &impl SegmentContext,
     answer: &FlightAnswer,

@@ -32,8 +32,8 @@ impl<T: ModelTable> ModelResponder<T> {
     }
 
     /// Opens a new connection with the tuple of an old one, if the client has begun one from the same port. (No SYN is
-    /// answered while the old connection is live.) A cookie is accepted only if the segment can't be a late one of the
-    /// old connection.
+    /// answered while the old connection is live.) A cookie is accepted only if the segment can't be a late segment of
+    /// the old connection.
     pub(super) fn open_reused_tuple(
         &mut self,
         context: &mut impl SegmentContext,
@@ -87,8 +87,8 @@ impl<T: ModelTable> ModelResponder<T> {
         }
         match context.socket(&segment.tuple) {
             SocketState::None => Err(unknown),
-            // Not passed to the kernel, which would check its own cookie: an attacker could then guess either of two
-            // numbers.
+            // The segment is not passed to the kernel, which would check its own cookie: an attacker could then guess
+            // either of two numbers.
             SocketState::Listener if relation == HandshakeRelation::Misses => {
                 Err(SegmentVerdict::Drop(SegmentReason::DropCookie))
             }

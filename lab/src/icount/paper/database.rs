@@ -11,7 +11,7 @@ use super::page::schema;
 use crate::peers::{self, PeerOptions, PeerPlace, RunningPeer, carried, programs};
 
 const PORT: u16 = 3306;
-/// Its peer name.
+/// The database's name among the peers.
 const PEER: &str = "mariadb";
 
 /// The database's address, as seen by the guest.
@@ -43,7 +43,7 @@ pub fn missing() -> Option<(String, &'static [&'static str])> {
 /// Starts the database with all rows, in a network that exists already.
 ///
 /// # Errors
-/// It failed; the text is its output.
+/// The database failed; the text is its output.
 pub fn start(network: &GuestNetwork) -> Result<RunningPeer, String> {
     let options = PeerOptions {
         root: cache()?, // it serves no folder, but a peer has one
@@ -55,7 +55,8 @@ pub fn start(network: &GuestNetwork) -> Result<RunningPeer, String> {
     peers::start(PEER, &options).map_err(|error| error.to_string())
 }
 
-/// Named by a hash of its content, so that concurrent labs with other contents use other files.
+/// The file with the rows as SQL, named by a hash of its content, so that concurrent labs with other contents use other
+/// files.
 fn schema_file() -> Result<PathBuf, String> {
     let text = schema();
     let name = format!("rows-{:08x}.sql", crc32fast::hash(text.as_bytes()));

@@ -89,6 +89,7 @@ fn order(counts: &[u32]) -> Vec<usize> {
             .iter()
             .position(|amount| *amount == owed_max)
             .unwrap_or_default();
+        // Smooth weighted round-robin, as in nginx: equal parts are spread over the deck instead of forming runs.
         owed[next] -= total;
         order.push(next);
     }

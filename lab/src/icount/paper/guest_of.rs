@@ -48,7 +48,7 @@ pub struct PreparedGuest {
     pub address: SocketAddr,
     /// The server's version.
     pub version: String,
-    /// Declared after the guest, so that it is dropped after it.
+    /// The database. Declared after `guest`, so that it is dropped later.
     _database: Option<RunningPeer>,
 }
 
@@ -77,7 +77,7 @@ impl PreparedGuest {
             }
         };
         let mut guest = QemuGuest::boot(&boot, materials.plugin, network.clone())?;
-        // Started after QEMU, which creates the network device with the database's address.
+        // The database is started after QEMU, which creates the network device with the database's address.
         let database = has_database
             .then(|| database::start(&network))
             .transpose()?;
@@ -145,7 +145,7 @@ fn site() -> Vec<(String, Vec<u8>)> {
 }
 
 /// The files of the image. Pages are left out if there is no database, since the image rejects them; PHP programs too,
-/// since it would serve them as plain files.
+/// since the image would serve them as plain files.
 fn image_site(has_database: bool) -> Vec<(String, Vec<u8>)> {
     let is_included = |path: &str| match path.rsplit_once('.') {
         Some((_, "php")) => false,

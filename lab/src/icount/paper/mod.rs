@@ -31,7 +31,7 @@ pub struct PaperComparison {
     pub title: &'static str,
     /// The compared servers.
     pub subjects: &'static [ComparedServer],
-    /// The traffic for each.
+    /// The loads that each server gets.
     pub loads: &'static [PaperLoad],
     /// The claims that instruction counts can test.
     pub claims: &'static [PaperClaim],

@@ -62,7 +62,7 @@ pub fn rows_path(size: u64) -> Result<String, String> {
 /// Compares a body with the expected one.
 ///
 /// # Errors
-/// They differ; the text names the difference.
+/// The bodies differ; the text names the difference.
 pub fn check(path: &str, body: &[u8], expected: &[u8]) -> Result<(), String> {
     if body == expected {
         return Ok(());

@@ -71,7 +71,7 @@ pub fn run(
         for _ in 0..plan.jobs {
             let (sender, queue, kernel, plugin) = (sender.clone(), &queue, &kernel, &plugin);
             scope.spawn(move || {
-                // In a closure, so that the lock is released before the guest is measured.
+                // A closure reads the queue, so that the lock is released before the guest is measured.
                 let next = || {
                     queue
                         .lock()
@@ -148,6 +148,7 @@ fn split_possible(plan: &PaperPlan) -> (PendingGuest, Vec<CountedFigure>) {
         println!("left out, {server}: {reason}");
     }
     let first_round: Vec<_> = todo.iter().cloned().collect();
+    // The guests are booted round by round, so that the first figures of all servers are there early.
     for _ in 1..plan.repeats {
         todo.extend(first_round.iter().cloned());
     }
@@ -262,7 +263,7 @@ impl PaperTurn<'_> {
             }
         };
         self.step(load.title);
-        // Checked before counting: a wrong response that is fast would look like a good figure.
+        // The responses are checked before counting: a wrong response that is fast would look like a good figure.
         ready.check(self.subject, load)?;
         let request = load.drive_request(self.subject, &ready.address.to_string())?;
         let traffic = requests(self.plan, load);

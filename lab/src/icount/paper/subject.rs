@@ -27,7 +27,7 @@ pub enum GuestSystem {
     Linux {
         /// The peer's name: see [`crate::peers::table`].
         peer: &'static str,
-        /// Deviations from its tuned defaults.
+        /// Deviations from the peer's tuned defaults.
         settings: &'static [(&'static str, &'static str)],
     },
     /// A bare image of the site, without Linux.

@@ -19,7 +19,7 @@ const SHOWN: usize = 20;
 /// Instructions per request by symbol.
 #[derive(Debug)]
 pub struct SymbolProfile {
-    /// Sorted, the largest first.
+    /// The symbols, the largest share first.
     symbols: Vec<SymbolShare>,
 }
 
@@ -49,12 +49,14 @@ impl SymbolProfile {
     ) -> Result<SymbolProfile, String> {
         // The symbols are read before counting, because the guest executes instructions to send them.
         let symbols = SymbolNames::read_from_guest(guest, copied)?;
+        // Work that the guest still does for the commands above must not count as work of requests.
         guest.instructions_when_idle();
         let counts_before: HashMap<u64, u64> = guest.blocks().collect();
         let requests = run(requests).map_err(|error| guest.failure(&error))?;
         guest.instructions_when_idle();
         let mut by_symbol: HashMap<(String, String), u64> = HashMap::new();
         for (address, count) in guest.blocks() {
+            // A count below the one before must not wrap around.
             let increase = count - counts_before.get(&address).copied().unwrap_or(0).min(count);
             if increase > 0 {
                 *by_symbol.entry(symbols.name(address)).or_default() += increase;

@@ -242,6 +242,7 @@ pub fn part_of(binary: &str, name: &str) -> &'static str {
     if binary.contains("bpf") {
         return "soft interrupt's programs";
     }
+    // Variants of a kernel function differ in leading underscores.
     let name = name.trim_start_matches('_');
     let fits = |(_, starts): &&(&str, &[&str])| starts.iter().any(|start| name.starts_with(start));
     PARTS

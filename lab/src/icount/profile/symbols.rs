@@ -77,6 +77,7 @@ impl SymbolNames {
         };
         let binary = map.path.rsplit('/').next().unwrap_or_default().to_owned();
         let mut programs = self.programs.borrow_mut();
+        // The symbols are read once for each program: nm takes much longer than a look-up.
         let program = programs
             .entry(map.path.clone())
             .or_insert_with(|| ProgramSymbols::read(&self.host_path(&map.path)));
@@ -106,6 +107,7 @@ impl SymbolNames {
 
 /// The last entry that starts at or before an address.
 fn last_below<T>(table: &[(u64, T)], address: u64) -> Option<&T> {
+    // Symbols are listed without their ends, so an address belongs to the last symbol that begins before it.
     let index = table.partition_point(|(begin, _)| *begin <= address);
     Some(&table.get(index.checked_sub(1)?)?.1)
 }

@@ -29,6 +29,7 @@ const LINE: usize = 64;
 /// Replaces the content of `out` with that of a file.
 pub(crate) fn fill(path: &str, len: u64, fill: FileFill, out: &mut Vec<u8>) {
     let len = usize::try_from(len).expect("files are made in memory");
+    // The generator is seeded by path and length, so a file has the same content in each set and after an interruption.
     let mut random = SplitMix::stream(u64::from(crc32fast::hash(path.as_bytes())), len as u64);
     out.clear();
     match fill {
@@ -57,6 +58,7 @@ fn text_with_ads(path: &str, len: usize, ads: usize, random: &mut SplitMix, out:
         .filter(|offset| offset + LINE <= body.len())
         .collect();
     for _ in 0..ads {
+        // The offset is removed from the list, so that no line gets two placeholders.
         let offset = offsets.swap_remove(random.below(offsets.len() as u64) as usize);
         body[offset + 1..offset + LINE - 1].copy_from_slice(AD_TAG);
     }

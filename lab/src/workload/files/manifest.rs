@@ -38,7 +38,7 @@ impl FileManifest {
     /// Reads the manifest of a folder.
     ///
     /// # Errors
-    /// It is missing or malformed.
+    /// The manifest is missing or malformed.
     pub fn load(folder: &Path) -> Result<FileManifest, String> {
         let file = folder.join(NAME);
         let text = fs::read_to_string(&file).map_err(|error| {

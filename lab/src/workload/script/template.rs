@@ -15,7 +15,7 @@ impl TextTemplate {
     /// Parses a template; `values` are the allowed names.
     ///
     /// # Errors
-    /// It has an unknown name or an unmatched brace.
+    /// The text has an unknown name or an unmatched brace.
     pub fn parse(text: &str, values: &[String]) -> Result<TextTemplate, String> {
         let mut pieces = vec![TemplatePiece::Text(String::new())];
         let mut rest = text;

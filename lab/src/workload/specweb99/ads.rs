@@ -37,7 +37,7 @@ impl AdTables {
     }
 
     fn is_expired(&self, ad: usize) -> bool {
-        // Modulo the number of ads, since a range may wrap around at the last ad.
+        // The distance is modulo the number of ads, since a range may wrap around at the last ad.
         self.expired
             .iter()
             .any(|first| (ad + ADS - first % ADS) % ADS < EXPIRED_LEN)

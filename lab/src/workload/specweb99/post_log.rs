@@ -39,6 +39,7 @@ impl PostLog {
     /// # Errors
     /// The text names the fault and its position.
     pub fn parse(page: &[u8]) -> Result<PostLog, String> {
+        // The program shows the log within a page; without the tag the input is the log itself.
         let begin = find(page, b"<pre>\n").map_or(0, |offset| offset + 6);
         let log = &page[begin..];
         let (count, records) = log

@@ -46,7 +46,7 @@ impl PreparedRequest {
         })
     }
 
-    /// Whether a condition may be added: it is a GET for an existing file.
+    /// Whether a condition may be added: the request is a GET for an existing file.
     pub(super) fn can_be_conditional(&self) -> bool {
         self.conditional
     }

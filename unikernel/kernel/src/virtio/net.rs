@@ -34,9 +34,9 @@ const PAIRS_MAX: u16 = 0x8000;
 pub struct VirtioNetDevice {
     transport: Box<dyn VirtioTransport>,
     features: u64,
-    /// Its MAC address.
+    /// The device's MAC address.
     pub mac: [u8; 6],
-    /// 576 to 1500.
+    /// The device's MTU, 576 to 1500.
     pub mtu: u16,
     /// Number of queue pairs that can be used: each has an interrupt of its own.
     pub pairs_max: u16,

@@ -22,7 +22,8 @@ pub struct VirtQueue {
     descriptors: NonNull<u8>,
     available: NonNull<u8>,
     used: NonNull<u8>,
-    /// The driver's requested position for interrupts, and the device's for notifications.
+    /// The fields for the position at which the driver requests an interrupt, and for that at which the device requests
+    /// a notification.
     wake_event: NonNull<u8>,
     doorbell_event: NonNull<u8>,
     /// The length minus one.
@@ -119,8 +120,8 @@ impl VirtQueue {
         (entry as u32, (entry >> 32) as u32)
     }
 
-    /// Requests an interrupt for the time when the device returns the buffer at `position`. Returns true if it has
-    /// already done so.
+    /// Requests an interrupt for the time when the device returns the buffer at `position`. Returns true if the device
+    /// has already returned it.
     pub fn wake_at(&mut self, position: u16) -> bool {
         if self.has_events {
             write(self.wake_event, 0, position);

@@ -14,7 +14,8 @@ const BUFFERS_MAX: u16 = 256;
 const BUFFER_LEN: usize = 2048;
 /// Bytes of the virtio header before a frame.
 pub const HEAD_LEN: usize = 12;
-/// The checksum is still partial, so the frame comes from this host; or the device has verified it.
+/// Flags of a frame with a good checksum: the checksum is still partial, so the frame comes from this host; or the
+/// device has verified it.
 const SUM_IS_GOOD: u8 = 1 | 2;
 
 /// The receiver of a pair of queues.

@@ -135,8 +135,8 @@ impl FrameSender {
         unsafe { self.buffers.as_ptr().add(usize::from(n) * BUFFER_LEN) }
     }
 
-    /// Copies as much as fits into the buffer of `n`, which the device does not have, from `at` on. Returns the end
-    /// and the rest.
+    /// Copies as much of `part` as fits into the buffer of `n` from offset `at` on; the device must not have the
+    /// buffer. Returns the end of the copied bytes, and the rest of `part`.
     fn fill<'p>(&mut self, n: u16, at: usize, part: &'p [u8]) -> (usize, &'p [u8]) {
         let (now, later) = part.split_at(part.len().min(BUFFER_LEN - at));
         // SAFETY: within the buffer.
@@ -171,7 +171,8 @@ impl FrameSender {
         }
     }
 
-    /// Copies a frame that exceeds one buffer, beginning with that of `n`. There are enough descriptors.
+    /// Copies a frame that exceeds one buffer into a chain of buffers that begins with that of `n`. There must be
+    /// enough descriptors.
     #[cold]
     fn chain(&mut self, mut n: u16, frame: &OutgoingFrame<'_>) {
         let mut at = HEAD_LEN;

@@ -80,7 +80,7 @@ impl WatchedInodes {
             return None;
         };
         table.0.entry(watch).or_default().users += 1;
-        // Events from before this transfer are read first, so that they are not counted for it.
+        // Earlier events are read first, so that they are not counted for this transfer.
         self.drain(&mut table);
         Some((watch, table.0.get(&watch)?.events))
     }
@@ -114,7 +114,7 @@ impl WatchedInodes {
                 Ok(event) => table.record(event.wd(), event.events()),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::AGAIN) => return,
-                // Events may be lost.
+                // After another error, events may be lost.
                 Err(_) => return table.record(-1, ReadFlags::QUEUE_OVERFLOW),
             }
         }

@@ -12,13 +12,13 @@ pub type EnvVariable = (ByteBuf, ByteBuf);
 /// The request to start a program.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpawnOrder {
-    /// Its file, which is executable.
+    /// The program's file, which is executable.
     pub file: OsString,
-    /// Its working directory.
+    /// The program's working directory.
     pub folder: OsString,
-    /// Its complete environment.
+    /// The program's complete environment.
     pub environment: Vec<EnvVariable>,
-    /// Its resource limits.
+    /// The program's resource limits.
     pub limits: ProcessLimits,
 }
 
@@ -38,7 +38,7 @@ pub enum ToSpawner {
 pub struct SpawnerReply {
     /// The number of the program.
     pub id: u64,
-    /// Its outcome.
+    /// The outcome of the program.
     pub outcome: ExitOutcome,
 }
 

@@ -43,7 +43,7 @@ pub fn serve(channel: PacketChannel) -> io::Result<()> {
     let mut buffer = Vec::new();
     let mut events = Vec::with_capacity(64);
     loop {
-        // A timeout only while a start is to be retried; otherwise waits for events indefinitely.
+        // The wait has a timeout only while a start is to be retried; otherwise it is unlimited.
         let pause = (!spawn_server.pending_starts.is_empty()).then_some(Timespec {
             tv_sec: 0,
             tv_nsec: BUSY_PAUSE.as_nanos() as i64,
@@ -198,7 +198,7 @@ impl SpawnServer {
     }
 
     fn release(&mut self, id: u64, kill: bool) -> io::Result<()> {
-        // The program was cancelled while waiting to be started.
+        // The program may be cancelled while it still waits to be started.
         if let Some(index) = self
             .pending_starts
             .iter()

@@ -21,7 +21,7 @@ pub(super) struct RequestLine<'b> {
     pub(super) raw_target: &'b [u8],
     /// The authority in a target in absolute-form or authority-form.
     pub(super) authority: Option<&'b [u8]>,
-    /// Without CRLF.
+    /// The line without its CRLF.
     pub(super) raw: &'b [u8],
     /// The bytes after the line.
     pub(super) rest: &'b [u8],
@@ -40,7 +40,7 @@ pub(super) fn parse<'b>(
     let (method, rest) = method(start)?;
     let (span, rest) = target_span(rest, limits)?;
     let (version, rest) = version(rest)?;
-    // After the version: 505 takes precedence over 501.
+    // The method is checked after the version, since 505 takes precedence over 501.
     let method = method.ok_or(RequestRefusal::MethodUnknown)?;
     let (target, authority) = match span.raw.first() {
         // CONNECT accepts the authority-form only (RFC 9112 §3.2.3).
@@ -132,7 +132,7 @@ fn target_span<'b>(
     limits: &RequestLimits,
 ) -> Result<(TargetSpan<'b>, &'b [u8]), LineParseStop> {
     let span = TargetSpan::scan(rest);
-    // Also refused while incomplete, since the target can only grow.
+    // A target that is too long is refused even while it is incomplete, since it can only grow.
     if span.raw.len() > limits.target_len_max {
         return Err(RequestRefusal::TargetTooLong.into());
     }

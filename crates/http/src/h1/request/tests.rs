@@ -63,6 +63,7 @@ fn ordinary_request_is_parsed() {
     let target = RequestTarget::Origin {
         path: b"/a/b.html",
         query: Some(b"c=d"),
+        // The path needs no decoding.
         plain: true,
     };
     assert_eq!(request.target, target);
@@ -136,13 +137,14 @@ fn standard_methods_are_parsed() {
 
 #[test]
 fn malformed_request_lines_are_refused() {
-    // RFC 9112 §3 permits lenient parsing of whitespace; two programs could then find different targets.
+    // Because RFC 9112 §3 permits lenient parsing of whitespace, two programs could find different targets in these
+    // lines.
     for line in [
         "GET",
         "GET ",
         "GET /",
         "GET / ",
-        // Two spaces: a strict splitter finds an empty target.
+        // A parser that splits at each space finds an empty target between the two spaces.
         "GET  / HTTP/1.1",
         "GET /  HTTP/1.1",
         "GET / HTTP/1.1 ",
@@ -282,7 +284,7 @@ fn origin_form_targets_are_parsed() {
 
 #[test]
 fn decoding_leaves_a_plain_path_unchanged() {
-    // Every byte after each of these starts, and between two of them.
+    // Each byte is tried between two copies of each start.
     for start in ["/", "/a", "/a/", "/."] {
         for byte in (0x21..0x7f).filter(|b| *b != b'#' && *b != b'?') {
             let raw = alloc::format!("{start}{}{start}", char::from(byte));
@@ -572,7 +574,8 @@ fn malformed_field_lines_are_refused() {
         (" \r\n", RequestRefusal::ObsFold),
         ("X : y\r\n", RequestRefusal::SpaceBeforeColon),
         ("X\t: y\r\n", RequestRefusal::SpaceBeforeColon),
-        // RFC 9112 §5.1: a proxy that accepts the line would see a body; one that ignores it, a second request.
+        // RFC 9112 §5.1: a proxy that accepts this line expects a body; a proxy that ignores it takes the body for a
+        // request.
         ("Content-Length : 5\r\n", RequestRefusal::SpaceBeforeColon),
         ("X y: z\r\n", RequestRefusal::FieldName),
         (": y\r\n", RequestRefusal::FieldName),
@@ -919,7 +922,7 @@ fn field_count_limit_is_inclusive() {
 
 #[test]
 fn head_complete_finds_the_end_at_every_split() {
-    // Lenient line ends are found, too, so that they are refused immediately.
+    // An empty line that ends with a bare LF counts as the end, too, so that `parse` refuses it immediately.
     let head = with_fields("X: y\r\n");
     for from in 0..head.len() {
         assert!(head_complete(head.as_bytes(), from), "{from}");
@@ -952,7 +955,8 @@ fn first_line_of_partial_and_malformed_heads() {
 
 #[test]
 fn affects_caching_detects_authorization_directives_and_overrides() {
-    // If a field were not recorded, a cache would answer a request that it has to forward.
+    // A cache has to forward requests with these fields: authorization, cache directives, method overrides,
+    // preconditions on changes, and connection options that name a field.
     for fields in [
         "Authorization: x\r\n",
         "cache-control:\r\n",

@@ -21,7 +21,7 @@ pub(in crate::h2) trait FieldSink {
 /// A field at the end of the text.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::h2) struct DecodedField {
-    /// The offset of its line.
+    /// The offset of the field's line.
     pub(in crate::h2) line_start: usize,
     pub(in crate::h2) name_len: usize,
     pub(in crate::h2) kind: FieldClass,

@@ -62,7 +62,7 @@ const fn codes() -> HuffmanCodes {
             if LENGTHS[symbol] as usize == len {
                 tables.codes[symbol] = code;
                 tables.order[at] = symbol as u16;
-                // All bytes that begin with this code.
+                // Each byte that begins with this code gets an entry.
                 if len <= 8 {
                     let mut byte = (code as usize) << (8 - len);
                     let end = byte + (1 << (8 - len));

@@ -86,7 +86,7 @@ impl FieldClass {
         }
     }
 
-    /// Whether it is a pseudo-header field.
+    /// Whether the field is a pseudo-header field.
     pub(in crate::h2) fn is_pseudo(self) -> bool {
         matches!(
             self,

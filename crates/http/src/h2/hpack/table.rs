@@ -19,7 +19,7 @@ const DEAD_LEN_MAX: usize = 1024;
 #[derive(Debug)]
 pub(super) struct DynamicTable {
     lines: Vec<u8>,
-    /// Newest first.
+    /// The positions of the lines, newest first.
     entries: VecDeque<EntryPosition>,
     /// Evicted bytes at the start of `lines`.
     dead_len: usize,
@@ -79,7 +79,7 @@ impl DynamicTable {
         if size > self.size_max {
             return;
         }
-        // Amortized constant time: fewer bytes are moved than were evicted.
+        // This takes amortized constant time: fewer bytes are moved than were evicted.
         if self.dead_len > DEAD_LEN_MAX.max(self.lines.len() / 2) {
             self.lines.drain(..self.dead_len);
             self.removed_len = self.removed_len.wrapping_add(self.dead_len as u32);
@@ -103,7 +103,7 @@ impl DynamicTable {
                 break;
             };
             self.dead_len += position.len as usize;
-            // Excludes ": " and CRLF, which the size does not count.
+            // The size does not count the four bytes of ": " and CRLF.
             self.size -= position.len as usize - 4 + ENTRY_LEN;
         }
         // No entry refers to an offset any more, so `removed_len` need not be updated.

@@ -1,9 +1,9 @@
 //! One version of a library in memory, and its state for one worker.
 //!
 //! The file is copied into memory and opened from there. So overwriting the file does not change running code, and the
-//! dynamic loader does not mistake a new version for the old one, as it does with libraries of the same path.
-//! `libloading` opens the library. Its types do not prevent the copied function pointers from outliving the library;
-//! the order of the fields does.
+//! dynamic loader does not mistake a new version for the old version, as it does if their paths are equal. `libloading`
+//! opens the library. Its types do not prevent the copied function pointers from outliving the library; the order of
+//! the fields does.
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -34,7 +34,7 @@ pub struct LoadedLibrary {
     start: Option<StartFn>,
     handle: HandleFn,
     stop: Option<StopFn>,
-    /// Dropped after everything that may run its code: fields are dropped in order.
+    /// Fields are dropped in order: the library is dropped after everything that may run its code.
     _library: Library,
     /// The loader identifies the library by the path of this descriptor, so the descriptor must stay open as long as
     /// the library.
@@ -102,10 +102,10 @@ fn check(library: &Library) -> Result<(), String> {
 /// Copies a file into an anonymous memory file.
 fn copy(path: &Path) -> Result<OwnedFd, String> {
     let text = |error: std::io::Error| error.to_string();
-    // Opened once, so that length and content are those of the same file.
+    // The file is opened once, so that length and content are those of the same file.
     let mut source = File::open(path).map_err(text)?;
     let len = source.metadata().map_err(text)?.len();
-    // Limits the memory that a wrong path in the configuration can use.
+    // This limits the memory that a wrong path in the configuration can use.
     if len > LIBRARY_LEN_MAX {
         return Err(format!(
             "it has {len} bytes; at most {LIBRARY_LEN_MAX} are allowed"

@@ -51,7 +51,7 @@ impl ToModule {
 pub enum FromModule {
     /// The reply to `Start`.
     Started(Result<(), String>),
-    /// The reply to `Request` and `Event`: the module has processed it.
+    /// The reply to `Request` and `Event`: the module has processed the message.
     Handled { call: u64, handled: Box<EventReply> },
     /// The ticket of a call was used.
     Continued { call: u64 },
@@ -90,6 +90,6 @@ pub struct EventReply {
     pub flushed: bool,
     pub timer_ms: Option<u32>,
     pub fetches: Vec<serde_bytes::ByteBuf>,
-    /// The module has not read all of the body that was sent to it.
+    /// Whether the module has unread bytes of the body.
     pub body_held: bool,
 }

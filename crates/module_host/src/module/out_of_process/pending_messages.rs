@@ -1,8 +1,8 @@
 //! Tracks the messages that a process has not answered, by worker. After the death of a process, they determine which
-//! calls may be repeated in another one. Independent of processes.
+//! calls may be repeated in another process. This module is independent of processes.
 //!
-//! The thread of a worker processes messages in order, and answers each one before it takes the next. So only the first
-//! unanswered message can have been begun.
+//! The thread of a worker processes messages in order, and answers each one before it takes the next. So of the
+//! unanswered messages of a worker, only the first can have been begun.
 
 use std::collections::{HashMap, VecDeque};
 

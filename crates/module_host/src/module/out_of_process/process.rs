@@ -23,8 +23,8 @@ use super::pending_messages::UnansweredCalls;
 
 /// Time limit for the start of a process, in milliseconds.
 const START_MS_MAX: u64 = 10_000;
-/// Time limit for reading the remaining output of a dead process. Another process may have inherited its end of the
-/// socket, and then the end of the stream never arrives.
+/// Time limit for reading the remaining output of a dead process. If another process has inherited the dead process's
+/// end of the socket, the end of the stream never arrives.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A process and its socket.
@@ -110,13 +110,13 @@ pub enum ModuleReply {
 #[derive(Default)]
 struct PendingCall {
     closed: bool,
-    /// All output of the process has been read.
+    /// Whether all output of the process has been read.
     is_fully_read: bool,
     unanswered: UnansweredCalls,
     /// Whether the process has ever had a call.
     has_had_call: bool,
     replies: HashMap<u64, oneshot::Sender<ModuleReply>>,
-    /// The tickets, in the server, of waiting calls.
+    /// The server's ticket of each waiting call.
     tickets: HashMap<u64, u64>,
 }
 
@@ -124,22 +124,23 @@ impl ProcessConnection {
     /// Sends a message about a call, and returns the receiver of its reply; `None` if the process is dead. The queue is
     /// bounded by the number of concurrent calls.
     pub fn send(&self, call: u64, message: &ToModule) -> Option<oneshot::Receiver<ModuleReply>> {
-        // Encoded before the lock is taken, since a message can contain megabytes.
+        // The message is encoded before the lock is taken, since it can contain megabytes.
         let frame = stream::frame(message).ok()?;
         let (sender, receiver) = oneshot::channel();
-        // Sent under the lock, so that no message is queued after `close` has collected the unanswered ones.
+        // The message is sent under the lock, so that none is queued after `close` has collected the unanswered
+        // messages.
         let mut state = self.state();
         if state.closed {
             return None;
         }
-        // The channel closes before the process is marked as dead.
+        // The channel may close before the process is marked as dead.
         if self.out.send(frame).is_err() {
             state.closed = true;
             return None;
         }
         state.has_had_call = true;
-        // Recorded under the same lock, so that the order is that of the channel; it shows which messages no worker has
-        // taken.
+        // The message is recorded under the same lock, so that the order is that of the channel; the order shows which
+        // messages no worker has taken.
         state.unanswered.record_sent(message.worker(), call);
         state.replies.insert(call, sender);
         Some(receiver)
@@ -168,11 +169,11 @@ impl ProcessConnection {
         }
     }
 
-    /// Registers the ticket, in the server, of a waiting call.
+    /// Registers the server's ticket of a waiting call.
     pub fn ticket(&self, call: u64, number: u64) {
         let mut state = self.state();
         state.tickets.insert(call, number);
-        // The process has died in the meantime; nothing else would wake the call.
+        // If the process has died in the meantime, nothing else would wake the call.
         if state.closed {
             drop(state);
             tickets::resume_call(number);
@@ -206,7 +207,7 @@ impl ProcessConnection {
         }
     }
 
-    /// Marks the process as dead. Calls that it had not begun may be repeated; the others fail.
+    /// Marks the process as dead. Calls that the process had not begun may be repeated; all other calls fail.
     pub fn close(&self) {
         let mut state = self.state();
         state.closed = true;
@@ -218,11 +219,10 @@ impl ProcessConnection {
                 let _ = reply.map(|reply| reply.send(ModuleReply::NotStarted));
             }
         }
-        // The receivers of these replies get an error.
-        // The lock is released first, since a resumed call may use this connection.
+        // The receivers of the remaining replies get an error.
         state.replies.clear();
         let tickets = std::mem::take(&mut state.tickets);
-        // Released first: tickets wake calls, which may lock the state again.
+        // The lock is released first: tickets resume calls, which may lock the state again.
         drop(state);
         for ticket in tickets.into_values() {
             tickets::resume_call(ticket);
@@ -253,7 +253,7 @@ pub async fn run(shared: Arc<SeparateState>, mut process: ModuleProcess) -> Modu
         let end = match end {
             Some(end) => Some(end),
             None => {
-                // Without effect if the process has ended already.
+                // The signal has no effect if the process has ended already.
                 process.child.signal(Signal::KILL);
                 // The process is dead, but the socket may still contain its last output.
                 timeout(DRAIN_TIMEOUT, read_future).await.ok()

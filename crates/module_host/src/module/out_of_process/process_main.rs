@@ -42,7 +42,7 @@ pub fn serve(mut socket: UnixStream) -> std::io::Result<()> {
     };
     let lines = out.clone();
     let sink = Box::new(move |level, text: &str| {
-        // Log lines are sent to the server, since the process cannot open its log.
+        // Log lines are sent to the server, since this process cannot open the server's log.
         let (level, text) = (level as u32, text.to_string());
         lines.send(&FromModule::Line { level, text });
     });
@@ -50,7 +50,7 @@ pub fn serve(mut socket: UnixStream) -> std::io::Result<()> {
     let code = match LibraryCode::open(&library, &identity, workers) {
         Ok(code) => code,
         Err(problem) => {
-            // Not an error of this process: the server logs the problem.
+            // This is not an error of this process: the server logs the problem.
             out.send(&FromModule::Started(Err(problem)));
             return Ok(());
         }
@@ -74,8 +74,8 @@ pub fn serve(mut socket: UnixStream) -> std::io::Result<()> {
     distribute(&mut socket, &threads)
 }
 
-/// Distributes messages to the threads of the workers. Because it never waits for them, a stuck module does not delay
-/// the detection of a closed socket.
+/// Distributes messages to the threads of the workers. Because it never waits for the threads, a stuck module does not
+/// delay the detection of a closed socket.
 fn distribute(socket: &mut UnixStream, threads: &[Sender<ToModule>]) -> std::io::Result<()> {
     loop {
         let message: ToModule = match stream::read(socket) {
@@ -96,7 +96,7 @@ struct MessageWriter(Arc<Mutex<UnixStream>>);
 
 impl MessageWriter {
     fn send(&self, message: &FromModule) {
-        // One lock for a whole message, so that messages of different threads do not mix.
+        // The lock is held for a whole message, so that messages of different threads do not mix.
         let mut socket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if stream::write(&mut *socket, message).is_err() {
             // Shutting the socket down wakes the reader, and the process ends.
@@ -201,7 +201,7 @@ impl ServeThread {
             Some(Ok(next)) => next,
             _ => CallStep::Failed,
         };
-        // Before the call is removed, since its output belongs to the reply.
+        // The reply is taken before the call is removed, since the call's output belongs to it.
         let reply = take_reply(served_call.call(), next);
         self.answer(number, reply);
         let Some(served_call) = self.calls.get_mut(&number) else {
@@ -214,7 +214,7 @@ impl ServeThread {
                 call: number,
                 out: self.out.clone(),
             }));
-            // The ticket was used before the waker was registered.
+            // The ticket may have been used before the waker was registered.
             if let Poll::Ready(()) = guard.poll_used(&mut Context::from_waker(&waker)) {
                 waker.wake();
             }

@@ -1,4 +1,4 @@
-//! Decides when the next process of a module starts. Independent of processes and clocks.
+//! Decides when the next process of a module starts. This module is independent of processes and clocks.
 
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ const LONG_LIFE: Duration = Duration::from_secs(10);
 /// The way in which a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProcessEnd {
-    /// It failed to start.
+    /// The process failed to start.
     NotStarted,
-    /// It died before its first call, after this lifetime.
+    /// The process died before its first call, after this lifetime.
     BeforeFirstCall(Duration),
-    /// It died after it had got a call.
+    /// The process died after it had got a call.
     AfterFirstCall,
 }
 
 /// The back-off for restarts of a module. A process that got a call had started successfully, so its death causes no
-/// delay: otherwise, a request that crashes the module would block it for all others.
+/// delay: otherwise, a request that crashes the module would block the module for all other requests.
 #[derive(Debug)]
 pub struct RestartPolicy(RestartBackoff);
 

@@ -1,5 +1,5 @@
 //! Supervises two processes of a module: the active one, which has the calls, and a spare one, which takes over when
-//! the active one dies. Independent of calls.
+//! the active process dies. This module is independent of calls.
 
 use std::future::{Future, pending};
 use std::pin::Pin;
@@ -88,13 +88,14 @@ impl ProcessTable {
         // The spare has started already, so new calls need not wait.
         self.active = self.spare.take();
         if self.starting.is_none() {
-            // Retried without a delay: a spare may have failed only because the other process was running, for modules
-            // that need exclusive access to a resource.
+            // The next start is not delayed: a spare may have failed only because the other process was running, for
+            // modules that need exclusive access to a resource.
             self.retry = None;
             self.start_next(end(dead));
         }
         self.publish();
-        // Last: calls that the dead process had not begun are repeated, and must find the new process.
+        // The dead process is closed last: calls that it had not begun are then repeated, and must find the new
+        // process.
         self.close(dead);
     }
 
@@ -108,11 +109,11 @@ impl ProcessTable {
             Ok(process) => {
                 let live = LiveProcess::new(&self.shared, process);
                 match &self.active {
-                    // The first process to start becomes the active one, the next one the spare.
+                    // The first process to start becomes the active process, the next one the spare.
                     Some(_) => self.spare = Some(live),
                     None => {
                         self.active = Some(live);
-                        // There is still no spare.
+                        // The spare is still missing.
                         self.start_after(Duration::ZERO);
                     }
                 }
@@ -125,7 +126,7 @@ impl ProcessTable {
         self.publish();
     }
 
-    /// Starts another process, after one that ended in this way.
+    /// Starts another process, after a process that ended in this way.
     fn start_next(&mut self, previous_end: ProcessEnd) {
         let delay = self.restart.delay(previous_end);
         self.start_after(delay);

@@ -109,7 +109,7 @@ impl<'w> HostedCore<'w> {
         loop {
             let has_more = self.burst().map_err(|error| format!("{name}: {error}"))?;
             let now = self.now();
-            // Runs after each burst, so that responses are sent before more frames are read.
+            // `tick` runs after each burst, so that responses are sent before more frames are read.
             let next_us = self.server.tick(now, &mut self.link);
             self.wakeups.wake(self.server.take_wakes());
             while let Some(line) = self.server.take_message() {
@@ -122,7 +122,7 @@ impl<'w> HostedCore<'w> {
             if has_more {
                 continue;
             }
-            // False if another core has just posted work; then this core must not sleep.
+            // `prepare_sleep` returns false if another core has just posted work; then this core must not sleep.
             let result = match self.server.prepare_sleep() {
                 true => self.wait(next_us),
                 false => Ok(()),
@@ -151,7 +151,7 @@ impl<'w> HostedCore<'w> {
     /// The second signal.
     fn wait(&mut self, next_us: Option<u64>) -> Result<(), String> {
         let now_us = self.now().mono_us;
-        // Without a time, the wait has no timeout.
+        // If `next_us` is `None`, the wait has no timeout.
         let timeout =
             next_us.map(|deadline_us| Duration::from_micros(deadline_us.saturating_sub(now_us)));
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());

@@ -46,7 +46,7 @@ pub fn run(hosted: &HostedImage<'_>) -> Result<(), String> {
     let device = HostTap::prepare(name, hosted.ip, count.into())?;
     let taps = taps(name, count)?;
     let secret = secret()?;
-    // Leaked: the servers keep references to it for the life of the process.
+    // `cores` is leaked, because the servers keep references to it for the life of the process.
     let cores: &'static CoreSet = Box::leak(Box::new(CoreSet::new(count, &secret)));
     let wakeups = CoreWakeups::new(count)?;
     let started = Instant::now();
@@ -82,7 +82,7 @@ pub fn run(hosted: &HostedImage<'_>) -> Result<(), String> {
         }
         total
     });
-    // Removed only after the cores have closed their queues.
+    // The device is removed only after the cores have closed their queues.
     drop(device);
     match lost? {
         0 => {}

@@ -47,7 +47,8 @@ pub fn remove(folder: &Path) -> Result<(), String> {
 pub fn end(level: &SoftirqLevel, drain_s: u32) {
     level.set_mode(layout::MODE_DRAIN);
     end_connections(level, |_| true, drain_s);
-    // Not earlier: during the drain the programs still translate the segments of migrated connections.
+    // The programs are switched off only now, because they still translate the segments of migrated connections during
+    // the drain.
     level.set_mode(layout::MODE_OFF);
 }
 

@@ -55,7 +55,7 @@ impl LevelQuery<'_> {
         server: SocketAddr,
         path: &str,
     ) -> Option<String> {
-        // Has the header fields of a browser, because only a compressed response may be short enough.
+        // The key has the header fields of a browser, because only a compressed response may be short enough.
         let host = server.to_string();
         let parts = KeyParts {
             class: ConnectionClass::default(),
@@ -68,7 +68,8 @@ impl LevelQuery<'_> {
             if_modified_since: None,
         };
         let key = RequestKey::build(&parts)?;
-        // Fetched both from this machine's address and from the probe address; the two responses must be equal.
+        // The page is fetched both from this machine's address and from the probe address; the two responses must be
+        // equal.
         let response = match fetcher.fetch(&key.parts(), &RevalidationFields::default()) {
             Ok(response) => response,
             Err(FetchError::DiffersBySource {

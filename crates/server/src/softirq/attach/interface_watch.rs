@@ -17,7 +17,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum delay until the daemon's end is noticed.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Follows the interfaces until `stop`.
+/// Follows the interfaces until `stop` is set.
 pub fn follow(
     args: &AttachArgs,
     level: &SoftirqLevel,

@@ -1,6 +1,6 @@
 //! Writes access log lines of the level's responses to standard output, through a log thread. The daemon never waits
-//! for the log: if the thread can't keep up, lines are dropped and counted. For the binary log of a server in front, a line has a
-//! record.
+//! for the log: if the thread can't keep up, lines are dropped and counted. If the server above the level writes a
+//! binary log, each line contains a record for it.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

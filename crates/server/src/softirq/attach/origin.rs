@@ -21,12 +21,12 @@ use socket2::{Domain, Protocol, Socket, Type};
 const EXEMPT_MAX: usize = 64;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Returns a function that connects to the server at an address. Fails if the address no longer belongs to this
-/// machine.
+/// Returns a function that connects to the server at an address. The function fails if the address no longer belongs to
+/// this machine.
 pub fn connector(level: Arc<SoftirqLevel>) -> ServerConnector {
     let exempt_ports = Mutex::new(VecDeque::new());
-    // Checked for each connection: if net.ipv4.ip_nonlocal_bind is set, a socket can be bound to an address that has
-    // moved to another machine, and that machine would respond.
+    // The address is checked for each connection: if net.ipv4.ip_nonlocal_bind is set, a socket can be bound to an
+    // address that has moved to another machine, and that machine would respond.
     Arc::new(move |local, from| {
         connect(&level, interfaces::with_scope(local)?, from, &exempt_ports)
     })

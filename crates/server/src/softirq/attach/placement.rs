@@ -263,7 +263,7 @@ impl<'a> TierPrograms<'a> {
     }
 
     fn attach(&mut self, details: &InterfaceDetails, tier: ProgramTier) -> Result<(), LevelError> {
-        // Loaded once for each tier, because interfaces share the programs.
+        // The programs are loaded once for each tier, because interfaces share them.
         let position = self.loaded.iter().position(|(other, _)| *other == tier);
         let index = match position {
             Some(index) => index,

@@ -24,7 +24,7 @@ pub fn learn_settings(args: &AttachArgs) -> Result<LearnSettings, String> {
 /// The rules for a policy that was already parsed.
 pub fn learn_settings_for(policy: &AttachPolicy, args: &AttachArgs) -> LearnSettings {
     let sizes = placement::sizes(args);
-    // A reserve, because map entries that were just released are not available immediately.
+    // A sixteenth is kept in reserve, because map entries that were just released are not available immediately.
     let with_reserve = |all: u32| all - all / 16;
     let bounds = LearnSettings {
         published_max: lowroad_softirq::width::index(with_reserve(sizes.response_slots())),

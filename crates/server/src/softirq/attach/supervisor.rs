@@ -42,7 +42,7 @@ pub fn supervise(args: &AttachArgs) -> Result<(), String> {
     let folder = folder::port_folder(args.ports[0]).map_err(|error| error.to_string())?;
     // These signals reopen the server's logs, but may be sent to the whole process group.
     signals::discard(&[SIGHUP, SIGUSR1])?;
-    // Created before the daemon starts, so that no signal is lost.
+    // The receiver is created before the daemon starts, so that no signal is lost.
     let stop = signals::receive(&[SIGTERM, SIGINT, SIGQUIT])?;
     let mut backoff = RestartBackoff::new(PAUSE_MIN, PAUSE_MAX, LONG_LIFE);
     let mut has_worked = false;
@@ -50,7 +50,7 @@ pub fn supervise(args: &AttachArgs) -> Result<(), String> {
         let mut daemon = start()?;
         let pid = daemon.pid();
         let end = wait(&mut daemon, &stop)?;
-        // The daemon was detached, or the server has ended.
+        // The daemon was detached, the server has ended, or this process received a signal to end.
         if end.status.success() || end.was_signalled {
             return Ok(());
         }
@@ -86,7 +86,7 @@ pub fn supervise(args: &AttachArgs) -> Result<(), String> {
 }
 
 fn start() -> Result<ChildProcess, String> {
-    // The same executable file, because its layout of the pinned maps must be the same.
+    // The daemon runs this process's executable file, because its layout of the pinned maps must be the same.
     ChildProcess::spawn(same_command(|arg| arg != "--keep"))
         .map_err(|error| format!("starting the level's process: {error}"))
 }
@@ -141,8 +141,8 @@ fn wait_for_restart(
 ) -> Result<PauseOutcome, String> {
     let deadline = Instant::now() + pause;
     loop {
-        // Not polled for input, because messages on this socket are for the daemon. poll(2) reports the server's end
-        // (POLLHUP) in any case.
+        // Standard input is not polled for input, because messages on this socket are for the daemon. poll(2) reports
+        // the server's end (POLLHUP) in any case.
         let input = stdin();
         let server = PollFd::new(&input, PollFlags::empty());
         let result = ready([Some(server), Some(readable(stop))], Some(deadline));

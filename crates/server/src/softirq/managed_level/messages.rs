@@ -12,7 +12,7 @@ pub const NUMBERS: &str = "=numbers: ";
 
 /// Writes a report to the server.
 pub fn report_to_server(prefix: &str, text: &str) {
-    // Begins with a line end, because a killed process may have left an incomplete log line. A write error means that
-    // the server has ended, so it is ignored.
+    // The report begins with a line end, because a killed process may have left an incomplete log line. A write error
+    // means that the server has ended, so it is ignored.
     let _ = terminal_output::out(format_args!("\n{prefix}{text}\n"));
 }

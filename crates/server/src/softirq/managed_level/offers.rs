@@ -69,7 +69,7 @@ pub fn serve_requests(channel: &Arc<PacketChannel>, running: &Mutex<RunningServe
             let _ = send(&channel, &ToDaemon::Answer(number, response));
         };
         let running = lock(running);
-        // The server has no listener at this address, so the daemon has to use an HTTP connection.
+        // If the server has no listener at this address, the daemon has to use an HTTP connection.
         let Some(listener) = running.listeners.find_by_address(local) else {
             reply(None);
             continue;
@@ -115,7 +115,7 @@ impl OfferRequests {
     pub fn request(&self, local: SocketAddr, head: &[u8]) -> Option<Vec<u8>> {
         let number = self.number_next.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = channel();
-        // Inserted before the request is sent, because the response may arrive immediately.
+        // The sender is inserted before the request is sent, because the response may arrive immediately.
         self.pending().insert(number, sender);
         let question = OfferRequest {
             number,
@@ -127,7 +127,7 @@ impl OfferRequests {
         let response = sent
             .ok()
             .and_then(|()| receiver.recv_timeout(RESPONSE_TIMEOUT).ok());
-        // Removed so that a response after the timeout is ignored.
+        // The sender is removed, so that a response after the timeout is ignored.
         self.pending().remove(&number);
         response.filter(|bytes| !bytes.is_empty())
     }
@@ -147,7 +147,7 @@ impl OfferRequests {
 
     fn deliver(&self, number: u64, bytes: ByteBuf) {
         if let Some(sender) = self.pending().remove(&number) {
-            // Fails if the request has timed out.
+            // The send fails if the request has timed out.
             let _ = sender.send(bytes.into_vec());
         }
     }

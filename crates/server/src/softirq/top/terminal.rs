@@ -97,7 +97,7 @@ impl TerminalPage {
 
 impl Drop for TerminalPage {
     fn drop(&mut self) {
-        // Fails if the terminal is gone.
+        // The write fails if the terminal is gone.
         let _ = write(LEAVE);
         if let Some(saved_settings) = &self.saved_settings {
             let _ = tcsetattr(stdin(), OptionalActions::Now, saved_settings);

@@ -9,7 +9,7 @@ use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::softirq::level_lock;
 
-/// Suffix of the names of their lock files.
+/// Suffix of the lock file names of intercepting servers.
 const SUFFIX: &str = "-worker";
 
 /// A running intercepting server.

@@ -97,7 +97,8 @@ impl ConnectionInterceptor for WorkerFront {
     }
 
     fn end_interception(&mut self) {
-        // Dropping it removes the program, so that the kernel gives new connections to the other server again.
+        // Dropping the interception removes the program, so that the kernel gives new connections to the other server
+        // again.
         self.interception = None;
         self.lock.announce_end(self.drain_s);
     }

@@ -23,10 +23,11 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// A server that ran for this long did not fail at its start, so the pause is reset to the minimum.
 const LONG_LIFE: Duration = Duration::from_secs(60);
 
-/// Starts both processes. Restarts the server until either process ends normally, or a signal arrives.
+/// Starts the intercepting server and the level. Restarts the server until either process ends normally, or a signal
+/// arrives.
 ///
 /// # Errors
-/// A process can't be started or fails; it has printed the reason.
+/// A process can't be started or fails; the process has printed the reason.
 pub fn supervise(args: &AttachArgs) -> Result<(), String> {
     if args.ports.len() > 1 {
         return Err("--worker takes one port; run attach for each port".into());
@@ -38,7 +39,7 @@ pub fn supervise(args: &AttachArgs) -> Result<(), String> {
     signals::discard(&[SIGUSR1])?;
     let mut processes = SupervisedProcesses {
         has_level: args.tier != TierArg::None,
-        // Created before the children start, so that no signal is lost.
+        // The receiver is created before the children start, so that no signal is lost.
         stop: signals::receive(&[SIGTERM, SIGINT, SIGQUIT, SIGHUP])?,
         worker: None,
         level: None,

@@ -1,4 +1,4 @@
-//! Generated site traffic: a hot set, a scan, one that turns into the other, and both at once. The learner's cost is
+//! Generated site traffic: a hot set, a scan, a scan followed by a hot set, and both at once. The learner's cost is
 //! counted in fetches, its benefit in hits. Sites with many pages are in `many`.
 
 use super::*;

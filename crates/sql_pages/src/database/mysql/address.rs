@@ -1,4 +1,4 @@
-//! Parses the addresses of MariaDB and MySQL servers. Independent of connections.
+//! Parses the addresses of MariaDB and MySQL servers. This module is independent of connections.
 
 use std::path::PathBuf;
 
@@ -112,7 +112,7 @@ impl MySqlAddress {
             (None, None) => None,
             _ => return Err("ssl-cert and ssl-key must be given together".to_owned()),
         };
-        // After the loop, since the policy depends on `socket` and `ssl-mode`, which can be in any order.
+        // The policy is set after the loop, since it depends on `socket` and `ssl-mode`, which can be in any order.
         address.login.tls = address.tls_policy();
         Ok(address)
     }
@@ -144,7 +144,7 @@ impl MySqlAddress {
     }
 
     /// The certificates that are accepted: with verification, those signed by the system's CAs or the address's
-    /// `ssl-ca`; without it, all.
+    /// `ssl-ca`; without verification, all certificates.
     fn trust(&self) -> Result<ServerTrust, DriverError> {
         if !matches!(self.mode, SslMode::VerifyCa | SslMode::VerifyIdentity) {
             return Ok(ServerTrust::any_certificate());
@@ -183,7 +183,7 @@ fn decode(text: &str) -> Result<String, String> {
 
 /// Checks a parameter that is inserted into a statement.
 fn check_session_value(name: &str, value: &str) -> Result<String, String> {
-    // Excludes quotes, since the value becomes part of a SET statement.
+    // Quotes are excluded, since the value becomes part of a SET statement.
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_+-:/".contains(&byte);
     match !value.is_empty() && value.bytes().all(is_plain) {
         true => Ok(value.to_owned()),

@@ -1,4 +1,4 @@
-//! The byte stream to a MySQL server: a socket, with or without TLS. Independent of the MySQL protocol.
+//! The byte stream to a MySQL server: a socket, with or without TLS. This module is independent of the MySQL protocol.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use tokio::net::{TcpStream, UnixStream};
 use super::address::{MySqlAddress, MySqlEndpoint};
 use crate::database::driver_error::DriverError;
 
-/// Bytes per read: a server writes up to 16 KiB at a time.
+/// The number of bytes per read: a server writes up to 16 KiB at a time.
 const READ_LEN: usize = 16 << 10;
 
 const CLOSED: &str = "the database server has closed the connection";
@@ -140,7 +140,7 @@ impl TlsState {
         let progress = self
             .client
             .receive(bytes, &mut self.plain, &mut self.records);
-        // Sent before the failure is returned, since the records may contain the alert.
+        // The records are sent before the failure is returned, since they may contain the alert.
         let sent = self.send_records(wire).await;
         let progress = progress.map_err(DriverError::lost)?;
         // Data before close_notify is still a valid reply.

@@ -47,8 +47,8 @@ impl PostgresAddress {
         })
     }
 
-    /// Connects. With `verify-ca` and `verify-full`, sqlx trusts only the CA certificates passed to it, so those of the
-    /// system are added here. May block, since it reads files.
+    /// Connects. With `verify-ca` and `verify-full`, sqlx trusts only the CA certificates passed to it, so the system's
+    /// certificates are added here. May block, since it reads files.
     ///
     /// # Errors
     /// The error of sqlx, or of reading the CA file.
@@ -106,13 +106,13 @@ fn is_known(name: &str) -> bool {
     is_tls || is_server || is_session || name.starts_with("options[")
 }
 
-/// The address parameter with the CA certificates. sqlx reads it too, but does not return it.
+/// The address parameter with the CA certificates. sqlx reads the parameter too, but does not return it.
 fn authorities(url: &str) -> Result<Option<String>, String> {
     let url = Url::parse(url).map_err(|error| error.to_string())?;
     let authority_params = url
         .query_pairs()
         .filter(|(name, _)| matches!(&**name, "sslrootcert" | "ssl-root-cert" | "ssl-ca"));
-    // The last one, like sqlx.
+    // As in sqlx, the last of several parameters applies.
     Ok(authority_params.last().map(|(_, value)| value.into_owned()))
 }
 

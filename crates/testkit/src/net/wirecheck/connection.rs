@@ -76,7 +76,7 @@ impl CheckConnection {
         deadline: Duration,
         shared: &CheckContext,
     ) -> Result<bool, CheckFailure> {
-        // One deadline for the whole turn, as a timeout per read would not limit its total time.
+        // The whole turn has one deadline, as a timeout per read would not limit the turn's total time.
         self.deadline = Instant::now() + deadline;
         self.turns += 1;
         let context = format!("turn {} of the connection", self.turns);

@@ -314,7 +314,7 @@ fn fresh(page: &TestPage, ending: TurnEnding, draws: &mut RandomDraws) -> Planne
 }
 
 fn missing(ending: TurnEnding, draws: &mut RandomDraws) -> PlannedTurn {
-    // Only sixteen targets, so that some are requested repeatedly.
+    // There are only sixteen targets, so that some are requested repeatedly.
     let target = format!("/missing-{:x}", draws.number() % 16);
     let expected = AnswerExpectation {
         path: None,
