@@ -3,7 +3,7 @@
 //! A program runs in the folder of its file, in its own process group and under resource limits
 //! ([`lowroad_child_processes::limits`]). Its environment is exactly that of [`environment`]; nothing is inherited from
 //! the server. Programs are started by a separate process ([`spawner`]). Each line of stderr is logged. The response
-//! ends with the program's output. If the request is cancelled, the process group is killed; if the program exits
+//! is complete when the program closes its output. If the request is cancelled, the process group is killed; if the program exits
 //! normally, its child processes continue to run.
 
 pub mod environment;
@@ -235,7 +235,7 @@ impl CgiHandler {
     }
 }
 
-/// The file of a script; `prefix_len` is the length of the folder's path at the start of the script's name.
+/// The file of a script; `prefix_len` is the length of the URL path prefix that stands for the folder.
 fn file(folder: &Path, prefix_len: usize, script: &LocatedScript) -> PathBuf {
     use std::os::unix::ffi::OsStrExt;
     let name = script.name.get(prefix_len + 1..).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! Request fields in which a proxy reports the client's original request: its scheme, host, path or method
 //! (`X-Forwarded-Proto` and the like). The response may depend on them, though most are not part of the cache key.
-//! `bpf/request.h` of the softirq level has the same list.
+//! `bpf/request.h` of the softirq level repeats `NAME_PREFIXES` and `NAMES`.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -99,8 +99,8 @@ pub fn is_forwarded_report(name: &[u8]) -> bool {
     is_x_forwarded(name) && !REWRITTEN.iter().any(name_is) || is_network_report(name)
 }
 
-/// Whether applications receive this field with a value that is not part of a cache key: the client's address; the
-/// client's port if the authority has another port or no port is reported; fields that only trusted proxies may send.
+/// Whether applications receive this field with a value that is not part of a cache key: the client's
+/// address; `X-Forwarded-Port`, unless it is the port of the authority; fields that only trusted proxies may send.
 /// All other reported values are part of the key, or the fields are removed from each request.
 #[must_use]
 pub fn is_client_report(name: &[u8]) -> bool {

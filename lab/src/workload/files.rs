@@ -1,9 +1,9 @@
-//! Creates the file set of a workload: the same bytes on every machine, in a folder that can be completed in several
-//! runs. The content of a file depends only on its name and length, so a larger set extends a smaller one of the same
+//! Creates the file set of a workload: the same bytes on every machine, in a folder that several runs can
+//! fill. The content of a file depends only on its name and length, so a larger set extends a smaller one of the same
 //! workload.
 //!
-//! `DIR/site` is served, programs read and write `DIR/specweb99-data`, and `DIR/manifest.tsv` lists the files of the
-//! site. Independent of traffic.
+//! `DIR/site` is served, the workload's CGI programs read and write `DIR/specweb99-data`, and `DIR/manifest.tsv` lists the files of the
+//! site. The files do not depend on the traffic.
 
 mod content;
 mod disk;
@@ -142,7 +142,7 @@ pub fn make_until(
         }
         progress(present_bytes as f64 / total_bytes);
         let entry = write_file(&folder, file, &mut buffer)?;
-        // The entry is added only when the file is complete: the next run would trust an entry without its file.
+        // The entry is added only when the file is complete: otherwise the next run could pair the entry with an older file.
         journal.add(&file.path, entry)?;
         listed.insert(file.path.clone(), entry);
         present_bytes += file.len;

@@ -24,7 +24,7 @@ pub struct LevelQuery<'a> {
     pub ports: &'a [u16],
     /// The daemon's storing rules.
     pub learning: LearnSettings,
-    /// Connects to the server above.
+    /// Connects to the web server behind the attached port.
     pub connect: ServerConnector,
 }
 
