@@ -254,7 +254,11 @@ impl RecordBlock {
     }
 
     fn word(&self, column: LogColumn, record: usize) -> &str {
-        // The encoder writes UTF-8 words; another program may have written other bytes, which must not end the reading.
-        std::str::from_utf8(self.bytes(column, record)).unwrap_or_default()
+        // The encoder writes printable words. Other bytes of a foreign program must not end the reading, nor reach a
+        // terminal: formats print words without escapes.
+        let bytes = self.bytes(column, record);
+        let word = std::str::from_utf8(bytes).ok();
+        word.filter(|_| bytes.iter().all(u8::is_ascii_graphic))
+            .unwrap_or_default()
     }
 }

@@ -25,6 +25,8 @@ const LEVEL: i32 = 3;
 /// Maximum uncompressed length of a block that is compressed with the dictionary's texts. Longer ones have enough
 /// repetitions of their own.
 const SMALL_RAW_LEN: usize = 16 * 1024;
+/// A dictionary takes at most this part of a file, 1 / 8.
+const DICTIONARY_SHARE: usize = 8;
 /// An upper bound for the columns of a record: its texts, and a few bytes for each column.
 const RECORD_LEN_MAX: usize = 5 * TEXT_LEN_MAX + 1024;
 
@@ -41,6 +43,10 @@ pub struct BlockEncoder {
     dictionary: Option<BlockDictionary>,
     /// The columns of the block that is being closed.
     raw: Vec<u8>,
+    /// A block is full from this uncompressed length on.
+    block_len_max: usize,
+    /// A dictionary takes no more records from this uncompressed length on.
+    dictionary_len_max: usize,
 }
 
 /// The dictionary that the file's blocks use.
@@ -67,7 +73,16 @@ impl BlockEncoder {
             history: DictionaryHistory::default(),
             dictionary: None,
             raw: Vec::new(),
+            block_len_max: RAW_LEN_MAX,
+            dictionary_len_max: DICTIONARY_LEN_MAX,
         })
+    }
+
+    /// Limits blocks and dictionaries to fit into files of this length.
+    pub fn fit_into_files(&mut self, file_len_max: u64) {
+        let len = usize::try_from(file_len_max).unwrap_or(usize::MAX);
+        self.block_len_max = len.min(RAW_LEN_MAX);
+        self.dictionary_len_max = (len / DICTIONARY_SHARE).min(DICTIONARY_LEN_MAX);
     }
 
     /// Appends the block that describes the columns and, if one is due, a dictionary. Required at the beginning of a
@@ -97,6 +112,7 @@ impl BlockEncoder {
         // A reader refuses a block beyond these limits, so there must be room for the largest record.
         self.columns.record_count() >= BLOCK_RECORDS_MAX
             || self.columns.raw_len_max() + RECORD_LEN_MAX > RAW_LEN_MAX
+            || self.columns.raw_len_max() >= self.block_len_max
     }
 
     /// Closes the open block and appends it; after it a dictionary, if one is due. Appends nothing if the block has no
@@ -145,8 +161,9 @@ impl BlockEncoder {
         self.dictionary = None;
         self.columns = ColumnWriter::default();
         self.history.for_each_record(|entry| {
+            let len = self.columns.raw_len_max();
             // A reader refuses a longer dictionary, and with it all blocks that name it.
-            if self.columns.raw_len_max() + RECORD_LEN_MAX <= DICTIONARY_LEN_MAX {
+            if len + RECORD_LEN_MAX <= DICTIONARY_LEN_MAX && len < self.dictionary_len_max {
                 self.columns.push(entry);
             }
         });

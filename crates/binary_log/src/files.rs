@@ -83,13 +83,15 @@ impl LogFiles {
         session: u32,
         on_event: OnFileEvent,
     ) -> io::Result<LogFiles> {
+        let mut encoder = BlockEncoder::new(session)?;
+        encoder.fit_into_files(limits.file_len_max);
         let mut files = LogFiles {
             len: 0,
             created_ms: 0,
             path,
             file,
             limits,
-            encoder: BlockEncoder::new(session)?,
+            encoder,
             is_begun: false,
             gathered: Vec::new(),
             dropped: None,

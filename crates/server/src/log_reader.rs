@@ -115,7 +115,10 @@ fn tail(args: &PrintArgs, count: usize, follow: bool) -> Result<(), String> {
             break;
         }
         let (mut rotated, mut older) = LogFollower::read(file, &filter, missing, &mut printer)?;
-        rotated.finish()?;
+        // Such as a text log that was renamed when the binary log began.
+        if let Err(error) = rotated.finish() {
+            terminal_output::note(error);
+        }
         older.append(&mut lines);
         lines = older;
     }

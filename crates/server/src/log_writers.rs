@@ -120,6 +120,11 @@ fn open_binary(
     let LogDestination::File(path) = target else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
+    // Rotation would rename a device such as /dev/null.
+    if !file.metadata()?.is_file() {
+        let text = "a binary access log must be a regular file";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
     let limits = FileLimits {
         file_len_max: binary.file_len_max,
         file_age_max_ms: binary.file_age_max_ms,

@@ -154,6 +154,29 @@ fn rotated_files_are_bounded_and_read_as_one_log() {
 }
 
 #[test]
+fn blocks_fit_into_small_files() {
+    let folder = TempFolder::new();
+    let log = log_path(&folder);
+    // All requests are in one round of the log's thread, and their texts are longer than all files.
+    let keys = "block_age = \"60s\"\nrotate_len = \"64K\"\ntotal_len_max = \"256K\"";
+    let mut server = logged(&folder, &log, keys);
+    let mut client = server.connect();
+    let mut random = RandomText(1);
+    for number in 0..150 {
+        let fields = format!("User-Agent: {}\r\n", random.next(6000));
+        client.get(&format!("/small?{number}."), &fields);
+    }
+    drop(client);
+    server.signal("TERM");
+    assert!(server.wait_for_end().success());
+    let lines = lines("cat", &log, &[]);
+    for number in 145..150 {
+        let target = format!("/small?{number}.");
+        assert!(lines.iter().any(|line| line.contains(&target)), "{target}");
+    }
+}
+
+#[test]
 fn sigkill_loses_the_last_block_only() {
     let folder = TempFolder::new();
     let log = log_path(&folder);
@@ -338,4 +361,6 @@ fn text_log_at_the_path_is_rotated_away() {
     server.signal("TERM");
     assert!(server.wait_for_end().success());
     assert_eq!(lines("cat", &log, &["--only"]).len(), 5);
+    // The renamed file of lines does not keep `tail` from printing the records.
+    assert_eq!(lines("tail", &log, &[]).len(), 5);
 }

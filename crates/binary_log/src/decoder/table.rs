@@ -2,6 +2,7 @@
 
 use super::columns::{ColumnSource, ColumnValues};
 use crate::context_memory::ContextMemory;
+use crate::limits::TEXT_LEN_MAX;
 use crate::symbols::{NEW, PLACE, SAME, take_symbols};
 use crate::varint::{take_bytes, take_number};
 
@@ -21,7 +22,12 @@ pub fn decode(source: &ColumnSource<'_>, memory: &mut ContextMemory<u32>) -> Opt
             }
             let mut lens = Vec::with_capacity(value_count);
             for _ in 0..value_count {
-                lens.push(usize::try_from(take_number(&mut rest)?).ok()?);
+                let len = usize::try_from(take_number(&mut rest)?).ok()?;
+                // An encoder truncates texts; a longer one would only make a small file print a lot.
+                if len > TEXT_LEN_MAX {
+                    return None;
+                }
+                lens.push(len);
             }
             values.reserve(value_count);
             for len in lens {

@@ -74,6 +74,10 @@ impl AdminAccess {
                 ..AdminProblem::new(StatusCode::TOO_MANY_REQUESTS, detail)
             });
         }
+        if authorization.is_none() {
+            // Not a guess: otherwise any local user could keep a scraper of the same address out.
+            self.wrong.refund(peer, now_ms);
+        }
         let permitted = bearer(authorization).and_then(|token| self.permission(token));
         match permitted {
             Some(permission) => {
@@ -234,7 +238,10 @@ mod tests {
         let refused = access.refused();
         assert_eq!(check(&access, &right, AdminPermission::Read, 60_000), 200);
         assert_eq!(access.refused(), refused);
-        // Right tokens do not use up the rate.
+        // Right tokens do not use up the rate, nor do requests without a token, which guess nothing.
+        for _ in 0..100 {
+            assert_eq!(check(&access, "", AdminPermission::Read, 60_000), 401);
+        }
         for _ in 0..100 {
             assert_eq!(check(&access, &right, AdminPermission::Read, 60_000), 200);
         }

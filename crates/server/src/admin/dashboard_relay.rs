@@ -26,6 +26,8 @@ use crate::terminal_output;
 
 /// Maximum number of simultaneous connections. A browser opens up to six for a page.
 const CONNECTION_COUNT_MAX: usize = 32;
+/// The pause after a connection could not be accepted.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// Maximum time for the arrival of a request's head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum time in which a client accepts no bytes.
@@ -64,8 +66,11 @@ pub fn run(args: &DashboardArgs, levels: LevelReader) -> Result<(), String> {
         connections: AtomicUsize::new(0),
     });
     for client in listener.incoming() {
-        let client = client.map_err(failed)?;
-        relay.accept(client);
+        match client {
+            Ok(client) => relay.accept(client),
+            // Such as too many open files: connections that end make room.
+            Err(_) => thread::sleep(ACCEPT_RETRY),
+        }
     }
     Ok(())
 }

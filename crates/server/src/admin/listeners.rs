@@ -68,7 +68,9 @@ impl AdminListeners {
         self.tcp.as_ref()?.address()
     }
 
-    /// Starts the service on its own thread, which answers until the process ends.
+    /// Starts the service on its own threads, which answer until the process ends. Each address has its own event loop and
+    /// limits, so that clients of the TCP address, who need no token to connect, can't use up the connections of the Unix
+    /// socket.
     ///
     /// # Errors
     /// No thread or descriptor is available.
@@ -79,22 +81,28 @@ impl AdminListeners {
     ) -> io::Result<()> {
         let logger = lock(&running).logger.clone();
         let actions = Arc::new(AdminActions::new(running, events, self.access.clone()));
-        let parts = AdminWorkerParts {
-            unix: self.unix.as_mut().ok().and_then(AdminSocket::take_listener),
-            tcp: match &self.tcp {
-                Some(socket) => Some(socket.share()?),
-                None => None,
-            },
-            access: self.access.clone(),
-            actions: actions.clone(),
-            // Not the workers' pool: their file reads must not wait behind a reload.
-            helpers: HelperPool::start_as("admin", HELPER_COUNT)?,
+        // Not the workers' pool: their file reads must not wait behind a reload.
+        let helpers = HelperPool::start_as("admin", HELPER_COUNT)?;
+        let unix = self.unix.as_mut().ok().and_then(AdminSocket::take_listener);
+        let tcp = match &self.tcp {
+            Some(socket) => Some(socket.share()?),
+            None => None,
         };
-        panic_policy::start("admin", move || {
-            if let Err(error) = parts.run() {
-                logger.error(format_args!("the admin service can't start: {error}"));
-            }
-        })?;
+        let sockets = unix.map(AdminListener::Unix).into_iter();
+        for listener in sockets.chain(tcp.map(AdminListener::Tcp)) {
+            let parts = AdminWorkerParts {
+                listener,
+                access: self.access.clone(),
+                actions: actions.clone(),
+                helpers: helpers.clone(),
+            };
+            let logger = logger.clone();
+            panic_policy::start("admin", move || {
+                if let Err(error) = parts.run() {
+                    logger.error(format_args!("the admin service can't start: {error}"));
+                }
+            })?;
+        }
         // On its own thread: an event loop that waits for the server's lock would delay all operators.
         panic_policy::start("admin-events", move || {
             loop {
@@ -105,10 +113,15 @@ impl AdminListeners {
     }
 }
 
-/// The parts of the service's event loop, kept so that the loop can be rebuilt after a panic.
+/// A listening socket of the service.
+enum AdminListener {
+    Unix(OwnedFd),
+    Tcp(ListenSocket),
+}
+
+/// The parts of an event loop, kept so that the loop can be rebuilt after a panic.
 struct AdminWorkerParts {
-    unix: Option<OwnedFd>,
-    tcp: Option<ListenSocket>,
+    listener: AdminListener,
     access: Arc<AdminAccess>,
     actions: Arc<AdminActions>,
     helpers: HelperPool,
@@ -119,14 +132,14 @@ impl AdminWorkerParts {
     fn run(&self) -> io::Result<()> {
         let driver = EpollDriver::new(self.helpers.clone())?;
         let mailbox: AdminMailbox = WorkerMailbox::new(driver.waker());
-        if let Some(socket) = &self.unix {
-            // A copy, since the loop may be started again after a panic and needs the descriptor then.
-            let socket = ListenSocket::adopt(socket.try_clone()?)?;
-            mailbox.post(MailboxMessage::Listen(UNIX_LISTENER, socket));
-        }
-        if let Some(socket) = &self.tcp {
-            mailbox.post(MailboxMessage::Listen(TCP_LISTENER, socket.share()?));
-        }
+        // A copy, since the loop may be started again after a panic and needs the descriptor then.
+        let (id, socket) = match &self.listener {
+            AdminListener::Unix(socket) => {
+                (UNIX_LISTENER, ListenSocket::adopt(socket.try_clone()?)?)
+            }
+            AdminListener::Tcp(socket) => (TCP_LISTENER, socket.share()?),
+        };
+        mailbox.post(MailboxMessage::Listen(id, socket));
         let service = AdminService::new(
             self.actions.clone(),
             self.access.clone(),

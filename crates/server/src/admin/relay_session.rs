@@ -91,7 +91,11 @@ impl RelaySession {
         };
         // The link is opened from a terminal or another program, so it has neither cookie nor Origin.
         if path == b"/" {
-            return self.open(query);
+            // A HEAD of a program that examines links would use up the token.
+            return match request.method {
+                Method::Get => self.open(query),
+                _ => Err((StatusCode::METHOD_NOT_ALLOWED, NO_SESSION)),
+            };
         }
         let path = self.session_path(path, request)?;
         if !self.is_own_origin(request) {

@@ -128,7 +128,7 @@ impl LogFileReader {
     }
 
     fn report(&mut self, damage: &ReadDamage) {
-        self.lost += damage.lost_records();
+        self.lost = self.lost.saturating_add(damage.lost_records());
         terminal_output::note(format_args!("{}: {damage}", self.path.display()));
     }
 }
