@@ -9,7 +9,6 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 
 use lowroad_binary_log::export::RecordExporter;
-use lowroad_binary_log::files::log_files;
 use lowroad_binary_log::report::{
     RankedCounts, RankingKey, TrafficReport, ranking_text, report_text,
 };
@@ -18,7 +17,7 @@ use lowroad_log::AccessEntry;
 
 use self::follow::LogFollower;
 use self::printer::{LineMatcher, RecordPrinter};
-use self::source::{ReadFlow, read_files};
+use self::source::{LogInput, ReadFlow, read_files};
 use crate::cli::log::{LogCommand, LogSourceArgs, PrintArgs};
 use crate::{cli, terminal_output};
 
@@ -86,7 +85,7 @@ fn print_to(
     printer.begin()?;
     for files in logs(source)? {
         let mut print = |entry: &AccessEntry<'_>| printer.print(entry, matcher.as_ref());
-        if let ReadFlow::Stop = read_files(&files, &filter, &mut print)? {
+        if let ReadFlow::Stop = read_files(files, &filter, &mut print)? {
             break;
         }
     }
@@ -98,18 +97,18 @@ fn tail(args: &PrintArgs, count: usize, follow: bool) -> Result<(), String> {
     let filter = args.source.filter();
     let mut printer = RecordPrinter::to_stdout(RecordExporter::new(args.format.into()));
     printer.begin()?;
-    let logs = logs(&args.source)?;
+    let mut logs = logs(&args.source)?;
     // The last records of several logs would have to be merged by time.
-    let [files] = &logs[..] else {
+    let (Some(mut files), []) = (logs.pop(), &logs[..]) else {
         return Err("tail reads one log".into());
     };
-    let Some((last, rotated)) = files.split_last() else {
+    let Some(last) = files.pop() else {
         return Err("there is no such log".into());
     };
     // The current file is read first: mostly it has enough records, and no rotated file is opened.
     let (mut follower, mut lines) = LogFollower::read(last, &filter, count, &mut printer)?;
     // Earlier files, if the last one has too few records.
-    for file in rotated.iter().rev() {
+    for file in files.into_iter().rev() {
         let missing = count.saturating_sub(lines.len());
         if missing == 0 {
             break;
@@ -142,7 +141,7 @@ fn print_lines(printer: &mut RecordPrinter, lines: VecDeque<Vec<u8>>) -> Result<
 fn each(source: &LogSourceArgs, mut call: impl FnMut(&AccessEntry<'_>)) -> Result<(), String> {
     let filter = source.filter();
     for files in logs(source)? {
-        read_files(&files, &filter, &mut |entry| {
+        read_files(files, &filter, &mut |entry| {
             call(entry);
             Ok(ReadFlow::Continue)
         })?;
@@ -151,14 +150,14 @@ fn each(source: &LogSourceArgs, mut call: impl FnMut(&AccessEntry<'_>)) -> Resul
 }
 
 /// The files of each named log, or of the configured one; the oldest first.
-fn logs(source: &LogSourceArgs) -> Result<Vec<Vec<PathBuf>>, String> {
+fn logs(source: &LogSourceArgs) -> Result<Vec<Vec<LogInput>>, String> {
     let paths = match source.files.is_empty() {
         true => vec![configured(source)?],
         false => source.files.clone(),
     };
     let files = paths.into_iter().map(|path| match source.only {
-        true => Ok(vec![path]),
-        false => match log_files(&path) {
+        true => Ok(vec![LogInput::from_path(path)]),
+        false => match LogInput::files_of_log(&path) {
             // A wrong path must not look like a log without records.
             files if files.is_empty() => Err(format!("{}: there is no such log", path.display())),
             files => Ok(files),

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use lowroad_binary_log::filter::RecordFilter;
 use lowroad_log::AccessEntry;
 
 use super::printer::RecordPrinter;
-use super::source::{LogFileReader, ReadFlow, new_reader};
+use super::source::{LogFileReader, LogInput, ReadFlow, new_reader};
 
 /// Interval at which the file is checked for new blocks, which a server writes once in `block_age` or when they are
 /// full.
@@ -32,13 +32,14 @@ impl LogFollower {
     /// # Errors
     /// The file can't be opened or read.
     pub fn read(
-        path: &Path,
+        input: LogInput,
         filter: &RecordFilter,
         count: usize,
         printer: &mut RecordPrinter,
     ) -> Result<(LogFollower, VecDeque<Vec<u8>>), String> {
         let mut reader = new_reader()?;
-        let mut file = LogFileReader::open(path, &mut reader)?;
+        let path = input.path.clone();
+        let mut file = LogFileReader::open(input, &mut reader)?;
         let mut lines = VecDeque::new();
         file.read(&mut reader, filter, &mut |entry| {
             // Only the last lines are kept, so memory does not grow with the file.
@@ -50,7 +51,6 @@ impl LogFollower {
             }
             Ok(ReadFlow::Continue)
         })?;
-        let path = path.to_owned();
         Ok((LogFollower { path, reader, file }, lines))
     }
 
@@ -85,7 +85,7 @@ impl LogFollower {
                 Some(next) => {
                     // The file is complete: what is left unread of it is damage, not a block to wait for.
                     self.finish()?;
-                    self.file = LogFileReader::open(&next, &mut self.reader)?;
+                    self.file = LogFileReader::open(LogInput::from_path(next), &mut self.reader)?;
                 }
                 None => thread::sleep(LOOK_INTERVAL),
             }

@@ -1,9 +1,11 @@
 //! Reads the files of a log.
 
-use std::fs::File;
-use std::io::Read;
+use std::fs::{File, Metadata};
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use lowroad_binary_log::files::log_files;
 use lowroad_binary_log::filter::RecordFilter;
 use lowroad_binary_log::{LogReader, ReadDamage, ReadEvent};
 use lowroad_log::AccessEntry;
@@ -25,6 +27,53 @@ pub enum ReadFlow {
 /// Receives records.
 pub type OnRecord<'a> = dyn FnMut(&AccessEntry<'_>) -> Result<ReadFlow, String> + 'a;
 
+/// A file of a log, to be read.
+pub struct LogInput {
+    /// The path.
+    pub path: PathBuf,
+    /// The current file, which was opened before the others were listed.
+    file: Option<File>,
+}
+
+impl LogInput {
+    /// A single file.
+    pub fn from_path(path: PathBuf) -> LogInput {
+        LogInput { path, file: None }
+    }
+
+    /// The files of the log at a path, the oldest first, the current one last.
+    ///
+    /// The current file is opened before the rotated ones are listed. If it is rotated in between, it is in the list under
+    /// its new name and would be read twice; if it were opened afterwards, a file rotated in between would be missed.
+    pub fn files_of_log(path: &Path) -> Vec<LogInput> {
+        let opened = File::open(path);
+        let is_absent = matches!(&opened, Err(error) if error.kind() == ErrorKind::NotFound);
+        let current = opened.ok();
+        let id = |meta: Metadata| (meta.dev(), meta.ino());
+        let current_id = current
+            .as_ref()
+            .and_then(|file| file.metadata().ok())
+            .map(id);
+        let mut inputs: Vec<_> = log_files(path)
+            .into_iter()
+            .filter(|file| file != path)
+            .filter(|file| {
+                let file_id = std::fs::metadata(file).ok().map(id);
+                current_id.is_none() || file_id != current_id
+            })
+            .map(LogInput::from_path)
+            .collect();
+        // A file that can't be opened is reported when it is read.
+        if !is_absent {
+            inputs.push(LogInput {
+                path: path.to_owned(),
+                file: current,
+            });
+        }
+        inputs
+    }
+}
+
 /// A file of a log that is being read.
 pub struct LogFileReader {
     /// The path, for messages.
@@ -41,11 +90,13 @@ impl LogFileReader {
     ///
     /// # Errors
     /// It can't be opened.
-    pub fn open(path: &Path, reader: &mut LogReader) -> Result<LogFileReader, String> {
-        let file = File::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    pub fn open(input: LogInput, reader: &mut LogReader) -> Result<LogFileReader, String> {
+        let LogInput { path, file } = input;
+        let opened = file.map_or_else(|| File::open(&path), Ok);
+        let file = opened.map_err(|error| format!("{}: {error}", path.display()))?;
         reader.begin_file();
         Ok(LogFileReader {
-            path: path.to_owned(),
+            path,
             file,
             chunk: vec![0; READ_LEN],
             lost: 0,
@@ -138,15 +189,15 @@ impl LogFileReader {
 /// # Errors
 /// A file can't be opened or read, or is no binary log; errors of `on_record`.
 pub fn read_files(
-    files: &[PathBuf],
+    files: Vec<LogInput>,
     filter: &RecordFilter,
     on_record: &mut OnRecord<'_>,
 ) -> Result<ReadFlow, String> {
     let mut reader = new_reader()?;
     // A file that can't be read does not keep the others from being read.
     let mut failed = Vec::new();
-    for path in files {
-        let mut file = match LogFileReader::open(path, &mut reader) {
+    for input in files {
+        let mut file = match LogFileReader::open(input, &mut reader) {
             Ok(file) => file,
             Err(error) => {
                 failed.push(error);
@@ -170,4 +221,45 @@ pub fn read_files(
 /// There is no memory.
 pub fn new_reader() -> Result<LogReader, String> {
     LogReader::new().map_err(|error| format!("zstd: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use lowroad_testkit::TempFolder;
+
+    use super::*;
+
+    /// The content of each file, in order.
+    fn contents(inputs: Vec<LogInput>) -> Vec<String> {
+        let read = |input: LogInput| {
+            let mut text = String::new();
+            let mut file = input
+                .file
+                .unwrap_or_else(|| File::open(&input.path).expect("a file"));
+            file.read_to_string(&mut text).expect("a text");
+            text
+        };
+        inputs.into_iter().map(read).collect()
+    }
+
+    #[test]
+    fn rotation_during_listing_neither_skips_nor_repeats_a_file() {
+        let folder = TempFolder::new();
+        let log = folder.file("acc", "new");
+        folder.file("acc.20261129T051846123Z", "old");
+        let rotated = folder.path().join("acc.20261129T061846123Z");
+        let inputs = LogInput::files_of_log(&log);
+        fs::rename(&log, &rotated).expect("renamed");
+        folder.file("acc", "newest");
+        assert_eq!(contents(inputs), ["old", "new"]);
+        // As if the rotation came between opening and listing: the open file has another name, too.
+        fs::remove_file(&log).expect("removed");
+        fs::hard_link(&rotated, &log).expect("a link");
+        assert_eq!(contents(LogInput::files_of_log(&log)), ["old", "new"]);
+        fs::remove_file(&log).expect("removed");
+        assert_eq!(contents(LogInput::files_of_log(&log)), ["old", "new"]);
+        assert!(LogInput::files_of_log(&folder.path().join("none")).is_empty());
+    }
 }
