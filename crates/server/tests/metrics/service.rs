@@ -1,6 +1,7 @@
 //! Requests to the admin service over TCP: tokens, invalid requests, operations.
 
 use std::io::{Read, Write};
+use std::net::IpAddr;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 
@@ -24,6 +25,16 @@ fn problem(response: &ClientResponse, status: u16) -> String {
     let detail = problem["detail"].as_str().unwrap_or_default();
     assert!(!detail.is_empty(), "{problem}");
     detail.to_owned()
+}
+
+/// The response to a scrape over the Unix socket.
+fn scrape_unix_socket(observed: &ObservedServer) -> String {
+    let mut stream = UnixStream::connect(observed.socket()).expect("the socket");
+    let request = "GET /metrics HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).expect("a request");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("a response");
+    text
 }
 
 #[test]
@@ -102,15 +113,30 @@ fn wrong_tokens_of_an_address_are_rate_limited() {
         );
     }
     // The Unix socket requires no token and has no such rate limit.
-    let mut stream = UnixStream::connect(observed.socket()).expect("the socket");
-    let request = "GET /metrics HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n";
-    stream.write_all(request.as_bytes()).expect("a request");
-    let mut text = String::new();
-    stream.read_to_string(&mut text).expect("a response");
+    let text = scrape_unix_socket(&observed);
     assert!(
         text.contains("\nlowroad_admin_requests_refused_total 13\n"),
         "{text}"
     );
+}
+
+#[test]
+fn clients_without_a_token_leave_the_unix_socket_usable() {
+    let observed = ObservedServer::start();
+    // As many connections as TCP may have, from as few addresses as possible; each stays open after its refusal.
+    let sources = [[127, 0, 0, 5], [127, 0, 0, 6]].map(IpAddr::from);
+    let held: Vec<TestClient> = sources
+        .into_iter()
+        .flat_map(|source| std::iter::repeat_n(source, 128))
+        .map(|source| {
+            let mut client = TestClient::connect_from(source, observed.admin);
+            problem(&client.get("/metrics", ""), 401);
+            client
+        })
+        .collect();
+    assert_eq!(held.len(), 256);
+    let text = scrape_unix_socket(&observed);
+    assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
 }
 
 #[test]
