@@ -10,6 +10,7 @@ pub mod experiment;
 pub mod howl;
 pub mod icount;
 pub mod load;
+pub mod log_size;
 pub mod peers;
 pub mod random;
 pub mod report;

@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use lowroad_lab::{experiment, howl, icount, load, peers, report, workload};
+use lowroad_lab::{experiment, howl, icount, load, log_size, peers, report, workload};
 
 /// Load generator, workloads, peers and figures for web servers
 #[derive(Parser)]
@@ -24,6 +24,7 @@ enum LabCommand {
     Run(experiment::cli::ExperimentArgs),
     Icount(icount::cli::IcountArgs),
     Report(report::cli::ReportArgs),
+    LogSize(log_size::LogSizeArgs),
 }
 
 fn main() -> ExitCode {
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         LabCommand::Run(args) => experiment::cli::run(&args),
         LabCommand::Icount(args) => icount::cli::run(&args),
         LabCommand::Report(args) => report::cli::run(&args),
+        LabCommand::LogSize(args) => log_size::run(&args),
     };
     match result {
         Ok(code) => code,

@@ -18,7 +18,7 @@ use lowroad_lab::experiment::{MeasurementResult, machine::MachineInfo};
 use lowroad_lab::icount::paper::figure::CountedFigure;
 use lowroad_lab::icount::paper::find_paper;
 use lowroad_lab::report::claims::CountedPaper;
-use lowroad_lab::report::instructions::InstructionCounts;
+use lowroad_lab::report::instructions::CountedResults;
 use lowroad_lab::report::model::ExperimentStudy;
 use lowroad_lab::report::sentence::sentence;
 use lowroad_lab::report::svg::text_width;
@@ -249,7 +249,7 @@ fn page_lists_absent_servers_errors_and_missing_points() {
     let page = html::page(
         &[known_study(), partial],
         &["x.toml: <broken>".into()],
-        &InstructionCounts::default(),
+        &CountedResults::default(),
     );
     for text in [
         "Known &lt;data&gt; &amp; more",
@@ -269,21 +269,17 @@ fn page_lists_absent_servers_errors_and_missing_points() {
     let summary = markdown::page(
         &[known_study()],
         &[],
-        &InstructionCounts::default(),
+        &CountedResults::default(),
         "levels.svg",
     );
     assert!(summary.contains("1.3 times") && summary.contains("| AFPA over Zeus | 3.6 × |"));
-    let one_page = markdown::summary(
-        &[known_study()],
-        &InstructionCounts::default(),
-        "levels.svg",
-    );
+    let one_page = markdown::summary(&[known_study()], &CountedResults::default(), "levels.svg");
     assert!(one_page.starts_with("# Results") && !one_page.contains("figures show"));
 }
 
 #[test]
 fn page_without_results_lists_the_experiments() {
-    let page = html::page(&[study(Vec::new())], &[], &InstructionCounts::default());
+    let page = html::page(&[study(Vec::new())], &[], &CountedResults::default());
     assert!(page.contains("Without a measurement") && page.contains("<li>002, figure 3</li>"));
     assert!(!page.contains("Nothing of this figure"));
 }
@@ -368,7 +364,7 @@ fn charts_are_well_formed_without_overlapping_text() {
             }
         }
     }
-    let page = html::page(&studies, &[], &InstructionCounts::default());
+    let page = html::page(&studies, &[], &CountedResults::default());
     assert!(page.contains("A rehearsal"), "computed figures must say so");
 }
 
@@ -409,7 +405,7 @@ fn report_numbers_match_the_results() {
         let page = markdown::page(
             std::slice::from_ref(study),
             &[],
-            &InstructionCounts::default(),
+            &CountedResults::default(),
             "x",
         );
         for figure in &study.experiment.figures {
@@ -460,7 +456,7 @@ fn page_shows_counted_claims_of_a_paper() {
         requests: 10,
         ..CountedFigure::default()
     };
-    let counts = InstructionCounts {
+    let counts = CountedResults {
         papers: vec![CountedPaper {
             paper: find_paper("003").expect("known"),
             figures: vec![
@@ -468,7 +464,7 @@ fn page_shows_counted_claims_of_a_paper() {
                 figure("apache-mod-php", "static-close", 19_000),
             ],
         }],
-        ..InstructionCounts::default()
+        ..CountedResults::default()
     };
     let page = html::page(&[known_study()], &[], &counts);
     assert!(

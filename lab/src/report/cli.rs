@@ -5,13 +5,14 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
-use super::instructions::{self, InstructionCounts};
+use super::instructions::{self, CountedResults};
 use super::model::ExperimentStudy;
 use super::{against, claims, html, levels, markdown};
 use crate::experiment::cli::files_in;
 use crate::experiment::counting::CountUnit;
 use crate::experiment::results;
 use crate::experiment::schema::ExperimentConfig;
+use crate::log_size;
 
 /// Draw the figures of experiments that have run
 #[derive(Debug, clap::Args)]
@@ -55,7 +56,15 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     });
     let (papers, more_problems) = claims::read(&args.results);
     problems.extend(more_problems);
-    let counts = InstructionCounts { rows, papers };
+    let log_sizes = log_size::read(&args.results).unwrap_or_else(|problem| {
+        problems.push(problem);
+        Vec::new()
+    });
+    let counts = CountedResults {
+        rows,
+        papers,
+        log_sizes,
+    };
     for problem in &problems {
         eprintln!("{problem}");
     }

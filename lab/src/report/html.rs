@@ -5,8 +5,9 @@ use std::fmt::Write;
 use super::beside::{self, ReportTable};
 use super::chart;
 use super::claims::CountedPaper;
-use super::instructions::{self, InstructionCounts};
+use super::instructions::{self, CountedResults};
 use super::levels::LevelTable;
+use super::log_sizes;
 use super::model::{ExperimentStudy, FigureData};
 use super::parts;
 use super::sentence::sentence;
@@ -20,11 +21,7 @@ const NARROW: f64 = 360.0;
 
 /// The page with experiments and instruction counts.
 #[must_use]
-pub fn page(
-    studies: &[ExperimentStudy],
-    problems: &[String],
-    counts: &InstructionCounts,
-) -> String {
+pub fn page(studies: &[ExperimentStudy], problems: &[String], counts: &CountedResults) -> String {
     let mut out = String::from(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
@@ -53,9 +50,13 @@ pub fn page(
     let (measured, unmeasured) = parts::measured(studies);
     out.push_str(&contents(&measured));
     out.push_str(&levels(&LevelTable::from_studies(studies, &counts.papers)));
-    if let Some(claims) = verdict::table(&verdict::judge_all(studies)) {
+    if let Some(claims) = verdict::table(&verdict::judge_all(studies, &counts.log_sizes)) {
         out.push_str("<h2 id=\"claims\">Verdicts on the papers' claims</h2>\n");
         out.push_str(&html_table(&claims, "stack"));
+    }
+    if let Some(sizes) = log_sizes::table(&counts.log_sizes) {
+        out.push_str("<h2 id=\"log-sizes\">Sizes of access logs</h2>\n");
+        out.push_str(&html_table(&sizes, "stack"));
     }
     out.push_str(&summary(&measured));
     out.push_str(&list("Without a measurement", &unmeasured));

@@ -7,14 +7,17 @@ use std::path::Path;
 use super::claims::CountedPaper;
 use super::svg::escape;
 use crate::icount::table::{CountRow, size_text, thousands};
+use crate::log_size::LogSizes;
 
-/// The instruction counts of a report.
+/// The results of a report that are counted besides the experiments.
 #[derive(Debug, Default)]
-pub struct InstructionCounts {
+pub struct CountedResults {
     /// The standard table; empty if it was not counted.
     pub rows: Vec<CountRow>,
     /// The counts of papers.
     pub papers: Vec<CountedPaper>,
+    /// The sizes of access logs; empty if they were not counted.
+    pub log_sizes: Vec<LogSizes>,
 }
 
 /// The file of the standard table among the results.

@@ -4,8 +4,9 @@ use std::fmt::Write;
 
 use super::beside::{self, ReportTable};
 use super::claims::CountedPaper;
-use super::instructions::{self, InstructionCounts};
+use super::instructions::{self, CountedResults};
 use super::levels::LevelTable;
+use super::log_sizes;
 use super::model::{ExperimentStudy, FigureData};
 use super::parts;
 use super::sentence::sentence;
@@ -16,7 +17,7 @@ use super::verdict;
 pub fn page(
     studies: &[ExperimentStudy],
     problems: &[String],
-    counts: &InstructionCounts,
+    counts: &CountedResults,
     picture: &str,
 ) -> String {
     let mut out = String::from("# The papers' experiments on today's servers\n\n");
@@ -27,7 +28,7 @@ pub fn page(
         line(&mut out, &format!("**{}**\n", escape(problem)));
     }
     levels_section(&mut out, studies, counts, picture);
-    if let Some(claims) = verdict::table(&verdict::judge_all(studies)) {
+    if let Some(claims) = verdict::table(&verdict::judge_all(studies, &counts.log_sizes)) {
         line(&mut out, "\n## Verdicts on the papers' claims");
         table(&mut out, &claims);
     }
@@ -57,6 +58,7 @@ pub fn page(
     for counted_paper in &counts.papers {
         claims(&mut out, counted_paper);
     }
+    log_sizes_section(&mut out, counts);
     out + &instructions::markdown(&counts.rows)
 }
 
@@ -71,24 +73,37 @@ the measured ratio is no farther from 1, to 3 %.
 
 /// A single page: the benefit of each level, and the verdict on each tested claim.
 #[must_use]
-pub fn summary(studies: &[ExperimentStudy], counts: &InstructionCounts, picture: &str) -> String {
+pub fn summary(studies: &[ExperimentStudy], counts: &CountedResults, picture: &str) -> String {
     let mut out = format!("# Results\n\n{SUMMARY_HEAD}\n");
     if studies.iter().any(ExperimentStudy::pretended) {
         out.push_str("**A rehearsal: figures here are computed, not measured.**\n\n");
     }
     levels_section(&mut out, studies, counts, picture);
-    if let Some(claims) = verdict::short_table(&verdict::judge_all(studies)) {
+    if let Some(claims) = verdict::short_table(&verdict::judge_all(studies, &counts.log_sizes)) {
         line(&mut out, "\n## Claims of the papers");
         table(&mut out, &claims);
     }
+    log_sizes_section(&mut out, counts);
     out
+}
+
+/// The sizes of access logs.
+fn log_sizes_section(out: &mut String, counts: &CountedResults) {
+    if let Some(sizes) = log_sizes::table(&counts.log_sizes) {
+        line(out, "\n## Sizes of access logs\n");
+        line(
+            out,
+            "Bytes a request, for generated requests (`lowroad-lab log-size`):\n",
+        );
+        table(out, &sizes);
+    }
 }
 
 /// The benefit of each level: sentence, table and picture.
 fn levels_section(
     out: &mut String,
     studies: &[ExperimentStudy],
-    counts: &InstructionCounts,
+    counts: &CountedResults,
     picture: &str,
 ) {
     let levels = LevelTable::from_studies(studies, &counts.papers);

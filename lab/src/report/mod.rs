@@ -12,6 +12,7 @@ pub mod expected;
 pub mod html;
 pub mod instructions;
 pub mod levels;
+pub mod log_sizes;
 pub mod markdown;
 pub mod model;
 mod parts;

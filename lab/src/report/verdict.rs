@@ -1,10 +1,12 @@
 //! The papers' claims as ratios, with the measured ratios and a verdict. No I/O.
 
 use super::beside::{ReportTable, our_ratio_name, ratio, times};
+use super::log_sizes;
 use super::model::{ExperimentStudy, FigureData};
 use crate::experiment::agree::TOLERANCE;
 use crate::experiment::counting::CountUnit;
 use crate::experiment::schema::PaperRatio;
+use crate::log_size::LogSizes;
 
 /// The verdict on a claim.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,9 +74,9 @@ pub struct JudgedClaim {
     pub verdict: ReportVerdict,
 }
 
-/// Judges all claims of all figures. Counted results take precedence over timed ones.
+/// Judges all claims: of all figures, where counted results take precedence over timed ones, and of the sizes of logs.
 #[must_use]
-pub fn judge_all(studies: &[ExperimentStudy]) -> Vec<JudgedClaim> {
+pub fn judge_all(studies: &[ExperimentStudy], log_sizes: &[LogSizes]) -> Vec<JudgedClaim> {
     let mut judged = Vec::new();
     let by_instructions = |name: &str| {
         let is_same = |study: &&ExperimentStudy| {
@@ -93,6 +95,7 @@ pub fn judge_all(studies: &[ExperimentStudy]) -> Vec<JudgedClaim> {
             judged.extend(figure_claims.map(|claim| judge(&figure_data, claim)));
         }
     }
+    judged.extend(log_sizes::judge(log_sizes));
     judged
 }
 

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 
 use lowroad_log::AccessEntry;
 
-use super::TrafficMix;
 use super::draws::RandomDraws;
+use super::generate::TrafficMix;
 
 /// Folders for 400 connections: 25 + 0.66 × (5 × 400).
 const FOLDERS: u64 = 1345;

@@ -1,33 +1,29 @@
-//! Seeded random numbers.
+//! Random draws for generated logs.
 
-/// SplitMix64.
-pub struct RandomDraws {
-    state: u64,
-}
+use crate::random::SplitMix;
+
+/// Draws from several distributions.
+pub struct RandomDraws(SplitMix);
 
 impl RandomDraws {
     /// Creates a generator with a seed.
     pub fn new(seed: u64) -> RandomDraws {
-        RandomDraws { state: seed }
+        RandomDraws(SplitMix::new(seed))
     }
 
     /// 64 random bits.
-    pub fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut bits = self.state;
-        bits = (bits ^ bits >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        bits = (bits ^ bits >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        bits ^ bits >> 31
+    pub fn bits(&mut self) -> u64 {
+        self.0.next_u64()
     }
 
     /// A number below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
+        self.0.below(end)
     }
 
-    /// A number above 0 and at most 1.
+    /// A number above 0 and at most 1, whose logarithm is finite.
     pub fn unit(&mut self) -> f64 {
-        ((self.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64
+        1.0 - self.0.unit()
     }
 
     /// One of `0..weights.len()`.

@@ -7,8 +7,8 @@ use std::net::IpAddr;
 
 use lowroad_log::AccessEntry;
 
-use super::TrafficMix;
 use super::draws::RandomDraws;
+use super::generate::TrafficMix;
 
 /// Visits in progress.
 const VISITS: u64 = 40;
@@ -162,10 +162,10 @@ fn new_visit(random: &mut RandomDraws) -> PageVisit {
     let mut own = RandomDraws::new(visitor);
     let peer = match own.below(6) {
         0 => {
-            let prefix = 0x2A02_u128 << 112 | u128::from(own.next() >> 32) << 64;
-            IpAddr::from((prefix | u128::from(own.next())).to_be_bytes())
+            let prefix = 0x2A02_u128 << 112 | u128::from(own.bits() >> 32) << 64;
+            IpAddr::from((prefix | u128::from(own.bits())).to_be_bytes())
         }
-        _ => IpAddr::from((own.next() as u32 | 1 << 24).to_be_bytes()),
+        _ => IpAddr::from((own.bits() as u32 | 1 << 24).to_be_bytes()),
     };
     let mut requests = Vec::new();
     if own.below(12) == 0 {
