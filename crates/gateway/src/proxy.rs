@@ -5,6 +5,7 @@
 
 mod checks;
 mod connect_errors;
+mod endpoint_counters;
 mod exchange;
 mod forwarding;
 mod link;
@@ -18,7 +19,7 @@ mod tunnel;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use lowroad_config::{OriginConfig, OriginHost, ProxyProtocol, RouteConfig};
@@ -234,6 +235,7 @@ impl ProxyHandler {
         }
         // A single server has no retries, as there is no other server.
         let (Some(attempt), Some(group)) = (failed_attempt.attempt, self.servers.group()) else {
+            endpoint.counters.count(outcome);
             return Err(failure);
         };
         let now_ms = endpoint.pool.worker_handle(worker).timers.now_ms();
@@ -297,7 +299,15 @@ impl ProxyHandler {
         // An idle connection is the common case, so the pool is tried without await first.
         let leased = match (!fresh).then(|| pool.try_lease(worker)).flatten() {
             Some(lease) => Ok(lease),
-            None => pool.lease(worker, fresh, self.timeouts).await,
+            None => {
+                let start = Instant::now();
+                let leased = pool.lease(worker, fresh, self.timeouts).await;
+                // After a wait for a free slot, the connection may be one that another request has used.
+                if leased.as_ref().is_ok_and(|lease| !lease.is_reused) {
+                    endpoint.counters.record_connect(start);
+                }
+                leased
+            }
         };
         // The attempt owns the permit and the body until it ends.
         let permit = retryable

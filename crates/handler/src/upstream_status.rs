@@ -1,5 +1,7 @@
 //! The state of upstream servers, for status reports and metrics.
 
+use lowroad_metrics::LatencyDistribution;
+
 /// The servers of all origins in use.
 #[derive(Clone, Debug, Default)]
 pub struct UpstreamReport {
@@ -18,12 +20,31 @@ pub struct UpstreamStatus {
     pub server: String,
     /// The health and requests, if the server is a member of a group.
     pub member: Option<UpstreamMember>,
+    /// The requests that have ended.
+    pub requests: UpstreamRequests,
+    /// How long it took until a new connection was ready.
+    pub connect_times: LatencyDistribution,
+    /// How long it took from sending a request until the head of its response.
+    pub response_times: LatencyDistribution,
     /// The connections.
     pub connections: UpstreamConnections,
     /// Requests that were not retried because their body exceeded the limit for buffering.
     pub unrepeated: u64,
     /// The last failure.
     pub latest_failure: Option<String>,
+}
+
+/// Why a request to a server failed: no connection, a timeout, a lost connection, a malformed response, or a status code
+/// that counts as a failure.
+pub const FAILURE_REASONS: [&str; 5] = ["connect", "timeout", "lost", "malformed", "status"];
+
+/// The requests to a server that have ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UpstreamRequests {
+    /// Requests with a response that is not a failure.
+    pub responses: u64,
+    /// Failed requests, in the order of [`FAILURE_REASONS`].
+    pub failures: [u64; FAILURE_REASONS.len()],
 }
 
 /// A server as a member of a group.
@@ -39,10 +60,6 @@ pub struct UpstreamMember {
     pub weight: u32,
     /// Requests in progress.
     pub requests_now: u32,
-    /// Requests with a response.
-    pub answered: u64,
-    /// Failed requests by kind.
-    pub failures: [(&'static str, u64); 5],
     /// Ejections by the circuit breaker.
     pub ejections: u64,
     /// Successful health checks.
@@ -88,13 +105,14 @@ impl UpstreamReport {
 impl UpstreamStatus {
     /// The state of the server as one line of text.
     fn line(&self) -> String {
-        let member = match &self.member {
-            Some(member) => format!("{}; ", member.text()),
-            None => String::new(),
+        let requests = self.requests.text();
+        let requests = match &self.member {
+            Some(member) => member.text(&requests),
+            None => requests,
         };
         let connections = self.connections;
         let mut line = format!(
-            "{}: {member}{} connections in use, {} idle, {} opened, {} reused, {} failed to connect, {} \
+            "{}: {requests}; {} connections in use, {} idle, {} opened, {} reused, {} failed to connect, {} \
              requests not retried (body too large)",
             self.server,
             connections.in_use,
@@ -111,13 +129,20 @@ impl UpstreamStatus {
     }
 }
 
-impl UpstreamMember {
+impl UpstreamRequests {
     fn text(&self) -> String {
+        let failed: u64 = self.failures.iter().sum();
+        format!("{} answered, {failed} failed", self.responses)
+    }
+}
+
+impl UpstreamMember {
+    /// `requests`: the text of the requests that have ended.
+    fn text(&self, requests: &str) -> String {
         let backup = if self.is_backup { ", backup" } else { "" };
-        let failed: u64 = self.failures.iter().map(|(_, count)| count).sum();
         format!(
-            "{}{backup}, weight {}, {} requests now, {} answered, {failed} failed, ejected {} times",
-            self.health, self.weight, self.requests_now, self.answered, self.ejections
+            "{}{backup}, weight {}, {} requests now, {requests}, ejected {} times",
+            self.health, self.weight, self.requests_now, self.ejections
         )
     }
 }

@@ -1,7 +1,7 @@
 //! Histogram of durations with exponential buckets, those of Prometheus' native histograms with schema 3: eight for
 //! each power of two, so that the bounds of a bucket are 9 % apart.
 //!
-//! One thread records, with plain loads and stores; any thread may read. The bounds of the classic buckets are powers
+//! One thread records, with plain loads and stores, or several with atomic additions; any thread may read. The bounds of the classic buckets are powers
 //! of two (in seconds), which are also bounds of native buckets, so both kinds are computed from the same counts.
 //!
 //! Source: Prometheus documentation, "Native histograms" (schemas, bucket boundaries).
@@ -22,7 +22,7 @@ const BUCKET_COUNT: usize = OCTAVES * BUCKETS_PER_OCTAVE + 2;
 /// The powers of two, in seconds, at which classic buckets end: 0.12 ms to 64 s.
 const CLASSIC_EXPONENTS: std::ops::RangeInclusive<i32> = -13..=6;
 
-/// A histogram of the durations that one thread records.
+/// A histogram of durations.
 #[derive(Debug)]
 pub struct LatencyHistogram {
     sum_us: AtomicU64,
@@ -58,6 +58,12 @@ impl LatencyHistogram {
         add(&self.buckets[bucket.0 % BUCKET_COUNT], 1);
     }
 
+    /// Records a duration in a histogram that several threads use; all of them must use this function.
+    pub fn record_shared(&self, duration_us: u64) {
+        self.sum_us.fetch_add(duration_us, Relaxed);
+        self.buckets[bucket_index(duration_us).0].fetch_add(1, Relaxed);
+    }
+
     /// Adds the recorded durations to `sum`.
     pub fn add_to(&self, sum: &mut LatencyDistribution) {
         sum.sum_us += self.sum_us.load(Relaxed);
@@ -75,8 +81,8 @@ pub struct BucketIndex(usize);
 /// comparing the mantissa with the seven bounds gives the bucket within the octave.
 #[inline]
 pub fn bucket_index(duration_us: u64) -> BucketIndex {
-    // 53 bits suffice for the microseconds of 285 years.
-    let bits = (duration_us as f64 * 1e-6).to_bits();
+    // A signed integer is converted by one instruction. 53 bits suffice for the microseconds of 285 years.
+    let bits = (duration_us.min(i64::MAX as u64) as i64 as f64 * 1e-6).to_bits();
     let exponent = (bits >> 52) as i32 - 1023;
     let mantissa = bits & ((1 << 52) - 1);
     if exponent < EXPONENT_MIN || duration_us == 0 {
@@ -86,16 +92,33 @@ pub fn bucket_index(duration_us: u64) -> BucketIndex {
         return BucketIndex(BUCKET_COUNT - 1);
     }
     // A bucket includes its upper bound, so a mantissa of zero belongs to the previous octave.
-    let within = MANTISSA_BOUNDS
-        .iter()
-        .map(|bound| usize::from(mantissa > *bound))
-        .sum::<usize>();
+    let bounds_below = usize::from(BOUNDS_BELOW[(mantissa >> MANTISSA_PART_SHIFT) as usize]);
+    let within = bounds_below + usize::from(mantissa > MANTISSA_BOUNDS[bounds_below]);
     let octave = (exponent - EXPONENT_MIN) as usize;
     BucketIndex(octave * BUCKETS_PER_OCTAVE + within)
 }
 
-/// The mantissas of 2^(n/8) for n = 0 to 7.
-const MANTISSA_BOUNDS: [u64; BUCKETS_PER_OCTAVE] = [
+/// The mantissas of an octave are divided into 16 equal parts by their first four bits, so that each part has at most
+/// one bound.
+const MANTISSA_PART_SHIFT: u32 = 48;
+/// The number of bounds below each part of the mantissas.
+const BOUNDS_BELOW: [u8; 16] = {
+    let mut below = [0; 16];
+    let mut part = 0;
+    while part < below.len() {
+        let start = (part as u64) << MANTISSA_PART_SHIFT;
+        let mut bound = 0;
+        while MANTISSA_BOUNDS[bound] < start {
+            bound += 1;
+        }
+        below[part] = bound as u8;
+        part += 1;
+    }
+    below
+};
+
+/// The mantissas of 2^(n/8) for n = 0 to 7, and a bound above all mantissas.
+const MANTISSA_BOUNDS: [u64; BUCKETS_PER_OCTAVE + 1] = [
     0,
     0x0001_72b8_3c7d_517b,
     0x0003_06fe_0a31_b715,
@@ -104,6 +127,7 @@ const MANTISSA_BOUNDS: [u64; BUCKETS_PER_OCTAVE] = [
     0x0008_ace5_422a_a0db,
     0x000a_e89f_995a_d3ad,
     0x000d_5818_dcfb_a487,
+    u64::MAX,
 ];
 
 /// The distribution of the durations of all threads.

@@ -115,7 +115,12 @@ pub struct ScopeMetrics {
 /// The durations of the requests of one scope at one level.
 #[derive(Default)]
 struct LevelDurations {
+    /// Responses that were written and sent in the same turn: their head and their end are sent together, so this is
+    /// both the time to the first byte and the whole duration.
+    same_turn: LatencyHistogram,
+    /// The whole duration of the other responses.
     whole: LatencyHistogram,
+    /// The time to the first byte of the other responses.
     first_byte: LatencyHistogram,
 }
 
@@ -159,7 +164,9 @@ impl RequestMetrics {
         totals.truncated += metrics.truncated.value();
         for (level, durations) in metrics.durations.iter().enumerate() {
             if let Some(durations) = durations.get() {
+                durations.same_turn.add_to(&mut totals.durations[level]);
                 durations.whole.add_to(&mut totals.durations[level]);
+                durations.same_turn.add_to(&mut totals.first_byte[level]);
                 durations.first_byte.add_to(&mut totals.first_byte[level]);
             }
         }
@@ -290,26 +297,29 @@ impl MetricsRecorder {
         }
     }
 
+    /// Records the duration of the turn, and of the responses that ended in it.
     fn record_durations(&mut self, turn_start_us: u64) {
         let now_us = clock::monotonic_us();
+        let turn_us = now_us.saturating_sub(turn_start_us);
+        let turn_bucket = bucket_index(turn_us);
         if turn_start_us > 0 {
-            self.metrics
-                .turns
-                .record(now_us.saturating_sub(turn_start_us));
+            self.metrics.turns.record_in(turn_bucket, turn_us);
         }
         for ended in self.ended.drain(..) {
             let level = ended.source.level_index();
             let durations = &self.metrics.scope(ended.scope).durations[level];
             let durations = durations.get_or_init(Box::default);
+            if ended.started_us == turn_start_us {
+                durations.same_turn.record_in(turn_bucket, turn_us);
+                continue;
+            }
             let whole_us = now_us.saturating_sub(ended.started_us);
-            let bucket = bucket_index(whole_us);
-            durations.whole.record_in(bucket, whole_us);
-            // A head is sent at the end of the turn that wrote it. If it was written in an earlier turn, only the start
-            // time of that turn is known.
             if ended.answered_us == turn_start_us {
-                durations.first_byte.record_in(bucket, whole_us);
+                durations.same_turn.record(whole_us);
             } else {
+                // A head is sent at the end of the turn that wrote it, of which only the start is known.
                 let first_byte_us = ended.answered_us.saturating_sub(ended.started_us);
+                durations.whole.record(whole_us);
                 durations.first_byte.record(first_byte_us);
             }
         }

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use lowroad_engine::stream::{BodySender, StreamItem, stream};
@@ -152,8 +152,12 @@ impl ProxyExchange {
         terms: &ScriptTerms,
         interims: &mut InterimSink,
     ) -> Result<HandlerResponse, ProxyFailure> {
-        let head = self.head(first_byte, interims);
-        let head = match head.await {
+        let start = Instant::now();
+        let head = self.head(first_byte, interims).await;
+        if head.is_ok() {
+            self.endpoint.counters.record_response(start);
+        }
+        let head = match head {
             Ok(ExchangeStart::Response(head)) => head,
             Ok(ExchangeStart::Protocol(protocol, fields)) => {
                 return Ok(tunnel::begin(self, terms.idle_timeout, protocol, fields));
@@ -467,11 +471,15 @@ impl ProxyExchange {
         }
     }
 
-    /// Reports the outcome of the attempt if the server is a member of a group.
+    /// Reports the outcome of the attempt, once.
     pub fn report(&mut self, outcome: AttemptOutcome) {
-        if let Some(attempt) = self.attempt.take() {
-            let timers = &self.endpoint.pool.worker_handle(self.lease.worker).timers;
-            attempt.report(outcome, timers.now_ms());
+        match self.attempt.take() {
+            Some(attempt) => {
+                let timers = &self.endpoint.pool.worker_handle(self.lease.worker).timers;
+                attempt.report(outcome, timers.now_ms());
+            }
+            // Read only for servers without a group.
+            None => self.endpoint.counters.count(outcome),
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use lowroad_config::HashBy;
 use lowroad_engine::WorkerHandle;
 use lowroad_handler::upstream_status::{
-    UpstreamConnections, UpstreamMember, UpstreamReport, UpstreamStatus,
+    UpstreamConnections, UpstreamMember, UpstreamReport, UpstreamRequests, UpstreamStatus,
 };
 use lowroad_handler::{HandlerRequest, RouteProbe};
 use lowroad_http::fields::FieldLines;
@@ -16,6 +16,7 @@ use lowroad_origin::name_resolution::{self, NameWatch};
 use lowroad_origin::{ConnectionPool, Upstream, UpstreamAttempt};
 
 use super::checks::HealthChecks;
+use super::endpoint_counters::{EndpointCounters, member_requests};
 use super::link::OriginConnector;
 
 /// An origin server at one address.
@@ -28,6 +29,8 @@ pub struct OriginEndpoint {
     pub host: Box<[u8]>,
     /// The scheme: `http` or `https`.
     pub scheme: &'static str,
+    /// The number of requests, and durations.
+    pub counters: EndpointCounters,
     /// The number of requests that could not be retried because of their body.
     unretried: AtomicU64,
     /// The latest failure, for status reports.
@@ -47,6 +50,7 @@ impl OriginEndpoint {
             pool,
             host: host.as_bytes().into(),
             scheme,
+            counters: EndpointCounters::default(),
             unretried: AtomicU64::new(0),
             last_failure: Mutex::default(),
         }
@@ -69,12 +73,20 @@ impl OriginEndpoint {
     }
 
     /// The state of the server, with its connections and its latest failure.
-    fn status(&self, origin: &str, member: Option<UpstreamMember>) -> UpstreamStatus {
+    fn status(
+        &self,
+        origin: &str,
+        requests: UpstreamRequests,
+        member: Option<UpstreamMember>,
+    ) -> UpstreamStatus {
         let counts = self.pool.counts();
         UpstreamStatus {
             origin: origin.to_owned(),
             server: self.name.to_string(),
             member,
+            requests,
+            connect_times: self.counters.connect_times(),
+            response_times: self.counters.response_times(),
             connections: UpstreamConnections {
                 in_use: counts.connections_max.saturating_sub(counts.free) as u64,
                 idle: counts.idle as u64,
@@ -135,14 +147,6 @@ fn member(status: &MemberStatus) -> UpstreamMember {
         is_backup: status.backup,
         weight: status.weight,
         requests_now: status.requests,
-        answered: counts.answered,
-        failures: [
-            ("connect", counts.connect_failed),
-            ("timeout", counts.timed_out),
-            ("lost", counts.lost),
-            ("malformed", counts.malformed),
-            ("status", counts.server_errors),
-        ],
         ejections: counts.ejected,
         checks_passed: counts.checks_passed,
         checks_failed: counts.checks_failed,
@@ -164,7 +168,7 @@ impl OriginServers {
         let group = match &self.members {
             OriginMembers::One(endpoint) => {
                 return UpstreamReport {
-                    servers: vec![endpoint.status(&self.name, None)],
+                    servers: vec![endpoint.status(&self.name, endpoint.counters.requests(), None)],
                     faults: Vec::new(),
                 };
             }
@@ -181,9 +185,10 @@ impl OriginServers {
                 .filter_map(with_endpoint)
                 .collect::<Vec<_>>()
         });
-        let servers = members
-            .iter()
-            .map(|(endpoint, status)| endpoint.status(&self.name, Some(member(status))));
+        let servers = members.iter().map(|(endpoint, status)| {
+            let requests = member_requests(&status.counts);
+            endpoint.status(&self.name, requests, Some(member(status)))
+        });
         let faults = group.name_watches.iter().filter_map(NameWatch::failure);
         UpstreamReport {
             servers: servers.collect(),

@@ -2,13 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use lowroad_handler::upstream_status::UpstreamStatus;
-use lowroad_metrics::{MetricKind, MetricSnapshot};
+use lowroad_handler::upstream_status::{FAILURE_REASONS, UpstreamStatus};
+use lowroad_metrics::{LatencyDistribution, MetricKind, MetricSnapshot, SampleValue};
 
 use crate::running_server::RunningServer;
 
 /// Reads a number of an upstream server; `None` if the server has no such number.
 type UpstreamNumber = fn(&UpstreamStatus) -> Option<u64>;
+
+/// The servers with the same labels.
+type EqualServers<'a> = BTreeMap<ServerLabels<'a>, Vec<&'a UpstreamStatus>>;
+
+/// A histogram's name and help text, and its distribution.
+type DurationFamily = (
+    &'static str,
+    &'static str,
+    fn(&UpstreamStatus) -> &LatencyDistribution,
+);
 
 /// The metric's kind, name and help text, and its number.
 type UpstreamFamily = (MetricKind, &'static str, &'static str, UpstreamNumber);
@@ -49,8 +59,8 @@ const SUMS: [UpstreamFamily; 12] = [
     (
         MetricKind::Counter,
         "lowroad_upstream_responses",
-        "Responses of an upstream server.",
-        |it| Some(it.member.as_ref()?.answered),
+        "Responses of an upstream server that are not failures.",
+        |it| Some(it.requests.responses),
     ),
     (
         MetricKind::Counter,
@@ -114,12 +124,27 @@ const SUMS: [UpstreamFamily; 12] = [
     ),
 ];
 
+/// Histograms that are added up over servers with the same labels.
+const DURATIONS: [DurationFamily; 2] = [
+    (
+        "lowroad_upstream_connect_seconds",
+        "Time until a new connection to an upstream server was ready, with name resolution, TLS handshake and waiting for \
+         a free connection.",
+        |it| &it.connect_times,
+    ),
+    (
+        "lowroad_upstream_response_seconds",
+        "Time from sending a request to an upstream server to the head of its response.",
+        |it| &it.response_times,
+    ),
+];
+
 /// Adds the metrics of upstream servers.
 pub fn add(running: &RunningServer, out: &mut MetricSnapshot) {
     let report = running.handler_runtime.origins();
     // Several origins may contain a server with the same labels: the origins of two routes with different settings or,
     // while requests are in progress, those of the configuration before a reload.
-    let mut servers: BTreeMap<ServerLabels<'_>, Vec<&UpstreamStatus>> = BTreeMap::new();
+    let mut servers = EqualServers::new();
     for server in &report.servers {
         servers
             .entry(ServerLabels::new(server))
@@ -143,20 +168,34 @@ pub fn add(running: &RunningServer, out: &mut MetricSnapshot) {
             }
         }
     }
+    failures(&servers, out);
+    durations(&servers, out);
+}
+
+fn failures(servers: &EqualServers<'_>, out: &mut MetricSnapshot) {
     let family = out.family(
         MetricKind::Counter,
         "lowroad_upstream_failures",
-        "Failed requests of a member of an upstream group by reason.",
+        "Failed requests to an upstream server by reason.",
     );
-    for (labels, equal) in &servers {
-        let mut reasons: BTreeMap<&'static str, u64> = BTreeMap::new();
-        let members = equal.iter().filter_map(|it| it.member.as_ref());
-        for (reason, count) in members.flat_map(|member| &member.failures) {
-            *reasons.entry(reason).or_default() += count;
-        }
+    for (labels, equal) in servers {
         let [origin, server] = labels.pairs();
-        for (reason, count) in reasons {
+        for (index, reason) in FAILURE_REASONS.into_iter().enumerate() {
+            let count = equal.iter().map(|it| it.requests.failures[index]).sum();
             family.whole(&[origin, server, ("reason", reason)], count);
+        }
+    }
+}
+
+fn durations(servers: &EqualServers<'_>, out: &mut MetricSnapshot) {
+    for (name, help, durations) in DURATIONS {
+        let family = out.family(MetricKind::Histogram, name, help);
+        for (labels, equal) in servers {
+            let mut sum = LatencyDistribution::default();
+            equal.iter().for_each(|it| sum.add(durations(it)));
+            if sum.count() > 0 {
+                family.sample(&labels.pairs(), SampleValue::Durations(sum));
+            }
         }
     }
 }
@@ -188,7 +227,7 @@ fn without_kind(name: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use lowroad_handler::upstream_status::UpstreamConnections;
+    use lowroad_handler::upstream_status::{UpstreamConnections, UpstreamRequests};
 
     use super::*;
 
@@ -215,6 +254,9 @@ mod tests {
                 origin: origin.into(),
                 server: server.into(),
                 member: None,
+                requests: UpstreamRequests::default(),
+                connect_times: LatencyDistribution::default(),
+                response_times: LatencyDistribution::default(),
                 connections: UpstreamConnections::default(),
                 unrepeated: 0,
                 latest_failure: None,
