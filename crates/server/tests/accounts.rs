@@ -133,6 +133,15 @@ fn explain_shows_the_decision_without_side_effects() {
         is(&ask(path, &[]), "answer", answer);
     }
     assert_eq!(watched(), 1);
+    // As with curl, the URL names the server, and a Host the site: clients behind a port mapping send another port.
+    let url = format!("http://127.0.0.1:{port}/small.txt");
+    for host in ["Host: a.example:8080", "host:A.example"] {
+        let (_, said, complaint) = command(&["explain", "--admin", &admin, &url, "-H", host]);
+        assert_eq!(complaint, "");
+        is(&account(&said), "site", "a.example");
+    }
+    let (_, said, _) = command(&["explain", "--admin", &admin, &url, "-H", "Host:"]);
+    is(&account(&said), "answer", "400 Bad Request");
     // No site has the server's address as its name.
     let url = format!("http://127.0.0.1:{port}/");
     let (_, said, _) = command(&["explain", "--admin", &admin, &url]);
@@ -150,7 +159,7 @@ fn explain_reports_why_it_failed() {
     );
     let (done, _, complaint) = command(&["explain", "--admin", &admin, "http://a.example:1/"]);
     assert!(
-        !done && complaint.contains("listens at http://a.example:1/"),
+        !done && complaint.contains("does not listen at http://a.example:1/, but at 127.0.0.1:"),
         "{complaint}"
     );
     let nowhere = folder.path().join("nowhere").display().to_string();

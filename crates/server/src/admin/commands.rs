@@ -86,12 +86,13 @@ pub fn explanation(explain: &ExplainArgs, is_selected: ServerFilter<'_>) -> Resu
         let is_elsewhere = response.status == StatusCode::NOT_FOUND;
         match response.into_text() {
             Ok(text) => return Ok(text),
-            Err(_) if is_elsewhere => {}
-            Err(refusal) => refusals.push(refusal),
+            Err(refusal) => refusals.push((!is_elsewhere, refusal)),
         }
     }
-    let nowhere = || format!("no server with an accessible admin socket listens at {url}");
-    Err(refusals.pop().unwrap_or_else(nowhere))
+    // The reason of a server that listens there, if there is one.
+    refusals.sort_by_key(|(listens_there, _)| *listens_there);
+    let refusal = refusals.pop().map(|(_, refusal)| refusal);
+    Err(refusal.unwrap_or_else(|| NO_SERVER.into()))
 }
 
 /// `lowroad status`: prints the counters of the running servers.

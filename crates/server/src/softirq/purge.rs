@@ -1,7 +1,7 @@
 //! `lowroad purge`: removes responses from running servers and from the levels of this namespace. Servers are purged
 //! first, because a level could otherwise fetch a purged response again.
 
-use lowroad_response_cache::purge::{NOTHING_MATCHED, PurgeReport, PurgeTarget};
+use lowroad_response_cache::purge::{self, PurgeReport, PurgeTarget};
 use lowroad_softirq::key::RequestKey;
 use lowroad_softirq::level::SoftirqLevel;
 use lowroad_softirq::level::publisher::{self, PublishedResponse};
@@ -16,8 +16,7 @@ use crate::terminal_output;
 /// purge begins. The daemon notices the purge before it publishes the next response.
 const ROUNDS: usize = 3;
 
-/// Purges servers and levels. Prints the number of responses removed from levels; those removed from servers are not
-/// counted.
+/// Purges servers and levels. Prints the numbers of responses removed from both.
 ///
 /// # Errors
 /// A message for the user.
@@ -38,11 +37,11 @@ pub fn purge(args: &PurgeArgs) -> Result<(), String> {
     terminal_output::out(match (servers.is_empty(), purged) {
         (true, 0) => "no published response matched\n".to_owned(),
         (true, _) => format!("purged {count}\n"),
-        (false, 0) if servers.iter().all(|server| server.is_unmatched) => {
-            NOTHING_MATCHED.to_owned()
-        }
-        (false, 0) => "purged at once\n".to_owned(),
-        (false, _) => format!("purged at once, and {count} of the levels below\n"),
+        (false, 0) => format!("{}\n", purge::summary(&servers, args.soft)),
+        (false, _) => format!(
+            "{}; purged {count} of the levels below\n",
+            purge::summary(&servers, args.soft)
+        ),
     })
 }
 

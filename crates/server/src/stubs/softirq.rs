@@ -1,7 +1,7 @@
 //! The softirq level's commands in a build without the feature. Commands that also concern servers query only servers.
 
 use lowroad_config::BuildFeature;
-use lowroad_response_cache::purge::{NOTHING_MATCHED, PurgeTarget};
+use lowroad_response_cache::purge::{self, PurgeTarget};
 
 use crate::cli::ExplainArgs;
 use crate::cli::servers::{PurgeArgs, StatusArgs};
@@ -61,10 +61,7 @@ pub fn purge(args: &PurgeArgs) -> Result<(), String> {
             args.what
         ));
     }
-    match servers.iter().all(|server| server.is_unmatched) {
-        true => terminal_output::out(NOTHING_MATCHED),
-        false => terminal_output::out("purged at once\n"),
-    }
+    terminal_output::out(format_args!("{}\n", purge::summary(&servers, args.soft)))
 }
 
 /// `lowroad attach`.

@@ -121,8 +121,11 @@ fn purged_response_is_not_answered_by_the_fast_path() {
     place.warm("/other");
     let url = format!("http://{HOST}/small");
     // The purge includes the server, which runs in this namespace, too.
-    let purged = "purged at once, and 1 response of the levels below\n";
-    assert_eq!(place.command_output(&["purge", &url]), purged);
+    let said = place.command_output(&["purge", &url]);
+    assert!(
+        said.ends_with("; purged 1 response of the levels below\n"),
+        "{said}"
+    );
     // Here, responses from the server's cache have no Age.
     assert_eq!(place.get("/small", "").field("age"), None);
     place.warm("/small");
