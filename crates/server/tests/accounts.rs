@@ -166,13 +166,36 @@ fn explain_reports_why_it_failed() {
     for arguments in [
         &["explain", "--admin", &nowhere, &url][..],
         &["status", "--admin", &nowhere],
+        &["status", "--json", "--admin", &nowhere],
+        &["purge", "all", "--admin", &nowhere],
+        &["reload", "--admin", &nowhere],
+        &["stop", "--admin", &nowhere],
+        &["dashboard", "--admin", &nowhere],
     ] {
         let (done, _, complaint) = command(arguments);
-        assert!(
-            !done && complaint.contains("no running server"),
-            "{complaint}"
-        );
+        let expected = format!("{nowhere}: no running server has this admin socket");
+        assert!(!done && complaint.contains(&expected), "{complaint}");
+        assert!(!complaint.contains("attach"), "{complaint}");
     }
+    let (done, _, complaint) = command(&["status", "--admin", "127.0.0.1:9000"]);
+    assert!(!done && complaint.contains("with a token"), "{complaint}");
+    let (done, _, complaint) = command(&["purge", "all", "--port", "1", "--admin", &admin]);
+    assert!(
+        !done && complaint.contains("does not listen at port 1"),
+        "{complaint}"
+    );
+}
+
+#[test]
+fn status_as_json_has_the_metrics_of_the_server() {
+    let (_folder, _server, admin) = asked();
+    let (done, said, complaint) = command(&["status", "--json", "--admin", &admin]);
+    assert!(done, "{complaint}");
+    let value: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    let server = &value["servers"][0];
+    assert_eq!(server["admin"], *admin);
+    let samples = &server["metrics"]["lowroad_connections_accepted"]["samples"];
+    assert_eq!(samples[0]["value"], 0);
 }
 
 #[test]

@@ -18,9 +18,9 @@ use lowroad_http::method::Method;
 use lowroad_http::status::StatusCode;
 use serde_json::{Value, json};
 
-use super::commands::only_socket;
 use super::problem::AdminProblem;
 use super::relay_session::{RelayDecision, RelaySession};
+use super::server_search::{connect_failure, only_socket};
 use crate::cli::servers::DashboardArgs;
 use crate::terminal_output;
 
@@ -44,7 +44,7 @@ pub type LevelReader = fn() -> Option<Vec<Value>>;
 pub fn run(args: &DashboardArgs, levels: LevelReader) -> Result<(), String> {
     let socket = only_socket(args.admin.as_deref())?;
     // A server that can't be reached is reported here, not later by an empty page.
-    UnixStream::connect(&socket).map_err(|error| format!("{}: {error}", socket.display()))?;
+    UnixStream::connect(&socket).map_err(|error| connect_failure(&socket, &error))?;
     let failed = |error: io::Error| format!("the dashboard can't start: {error}");
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
     let port = listener.local_addr().map_err(failed)?.port();

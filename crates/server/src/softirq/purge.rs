@@ -22,14 +22,19 @@ const ROUNDS: usize = 3;
 /// A message for the user.
 pub fn purge(args: &PurgeArgs) -> Result<(), String> {
     let target: PurgeTarget = args.what.parse()?;
-    let servers = match &args.netns {
+    let reports = match &args.netns {
         Some(namespace) => {
             namespace::enter_namespace(namespace)?;
             admin::request_purge(args, &namespace::is_in_namespace)
         }
         None => admin::request_purge(args, admin::EVERY_SERVER),
     };
-    let purged = purge_levels(args, &target, &servers)?;
+    let servers = reports.as_deref().unwrap_or_default();
+    let purged = match (purge_levels(args, &target, servers), &reports) {
+        // Without a level, the reason why no server was purged is the more likely one.
+        (Err(_), Err(reason)) => return Err(reason.clone()),
+        (purged, _) => purged?,
+    };
     let count = match purged {
         1 => "1 response".to_owned(),
         _ => format!("{} responses", levels::group_digits(purged)),
@@ -37,15 +42,15 @@ pub fn purge(args: &PurgeArgs) -> Result<(), String> {
     terminal_output::out(match (servers.is_empty(), purged) {
         (true, 0) => "no published response matched\n".to_owned(),
         (true, _) => format!("purged {count}\n"),
-        (false, 0) => format!("{}\n", purge::summary(&servers, args.soft)),
+        (false, 0) => format!("{}\n", purge::summary(servers, args.soft)),
         (false, _) => format!(
             "{}; purged {count} of the levels below\n",
-            purge::summary(&servers, args.soft)
+            purge::summary(servers, args.soft)
         ),
     })
 }
 
-/// Purges the levels. It is an error if there is no level and no server was purged either.
+/// Purges the levels. It is an error if there is no suitable level and no server was purged either.
 fn purge_levels(
     args: &PurgeArgs,
     target: &PurgeTarget,
@@ -53,12 +58,7 @@ fn purge_levels(
 ) -> Result<u64, String> {
     let found = if servers.is_empty() {
         if matches!(target, PurgeTarget::Tag(_) | PurgeTarget::Group(_)) {
-            return Err(format!(
-                "{}: only servers support tags and groups, and no running server with an \
-                 accessible admin socket was found (name the socket with --admin PATH; --netns \
-                 excludes servers of other namespaces)",
-                args.what
-            ));
+            return Err("only servers support tags and groups".into());
         }
         levels::at_least_one(args.port)?
     } else {

@@ -43,7 +43,12 @@ pub fn explain(args: &ExplainArgs) -> Result<(), String> {
 
 /// `lowroad status`.
 pub fn status(args: &StatusArgs) -> Result<(), String> {
-    admin::print_status(args.admin.as_deref())
+    let admin = args.admin.as_deref();
+    if args.json {
+        let value = serde_json::json!({"servers": admin::status_values(admin)?});
+        return terminal_output::out(format_args!("{value:#}\n"));
+    }
+    admin::print_status(admin)
 }
 
 /// The levels for the dashboard: this build has none.
@@ -54,13 +59,7 @@ pub fn level_values() -> Option<Vec<serde_json::Value>> {
 /// `lowroad purge`.
 pub fn purge(args: &PurgeArgs) -> Result<(), String> {
     let _: PurgeTarget = args.what.parse()?;
-    let servers = admin::request_purge(args, admin::EVERY_SERVER);
-    if servers.is_empty() {
-        return Err(format!(
-            "{}: no running server with an accessible admin socket was found",
-            args.what
-        ));
-    }
+    let servers = admin::request_purge(args, admin::EVERY_SERVER)?;
     terminal_output::out(format_args!("{}\n", purge::summary(&servers, args.soft)))
 }
 
