@@ -355,7 +355,7 @@ impl Effects for ExplainTrace<'_> {
                 notes.route = Some(route.label.clone());
                 notes.answering_level = match route.is_origin {
                     true => "origin: fetched from it",
-                    false => "module: generated for each request",
+                    false => "handler: generated for each request",
                 };
             }
             TraceEvent::Unused(key, found) => {

@@ -82,7 +82,7 @@ fn print_json(
     let levels: Vec<_> = views.iter().map(json::level_value).collect();
     let workers: Vec<_> = workers.iter().map(json::worker_value).collect();
     let value = serde_json::json!({"servers": servers, "levels": levels, "workers": workers});
-    terminal_output::out(format_args!("{value:#}\n"))
+    terminal_output::json(&value)
 }
 
 /// The levels for the dashboard, as `--json` has them; `None` if this user may not read them.

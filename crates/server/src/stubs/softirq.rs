@@ -46,7 +46,7 @@ pub fn status(args: &StatusArgs) -> Result<(), String> {
     let admin = args.admin.as_deref();
     if args.json {
         let value = serde_json::json!({"servers": admin::status_values(admin)?});
-        return terminal_output::out(format_args!("{value:#}\n"));
+        return terminal_output::json(&value);
     }
     admin::print_status(admin)
 }
