@@ -154,7 +154,12 @@ fn connections_with_requests_are_bounded_and_return() {
     let session = Session::open(&dashboard);
     let line = format!("GET {}/v1/events", session.folder);
     let streams: Vec<TestClient> = (0..32)
-        .map(|_| request(&dashboard, &line, &session.cookie))
+        .map(|_| {
+            let mut stream = request(&dashboard, &line, &session.cookie);
+            // Connections without a request would be evicted.
+            assert!(stream.receive_once(), "the stream has ended");
+            stream
+        })
         .collect();
     wait_until("a refusal", || {
         (session.ask("GET", "/v1/status", "").status == 503).then_some(())
