@@ -25,6 +25,6 @@ pub mod service;
     expect(unused_imports, reason = "the level's commands use some of them")
 )]
 pub use commands::{
-    EVERY_SERVER, ServerFilter, explanation, print_explanation, print_status, reload,
+    EVERY_SERVER, PurgeFailure, ServerFilter, explanation, print_explanation, print_status, reload,
     request_purge, status_values, statuses, stop,
 };

@@ -28,6 +28,23 @@ pub type ServerFilter<'a> = &'a dyn Fn(u32) -> bool;
 /// Selects all servers.
 pub const EVERY_SERVER: ServerFilter<'static> = &|_| true;
 
+/// Why no server has purged anything.
+pub enum PurgeFailure {
+    /// No server was reached.
+    NoServer(String),
+    /// The servers have refused the request.
+    Refused(String),
+}
+
+impl PurgeFailure {
+    /// The reasons.
+    pub fn into_text(self) -> String {
+        match self {
+            PurgeFailure::NoServer(text) | PurgeFailure::Refused(text) => text,
+        }
+    }
+}
+
 /// Purges stored responses in all selected servers, or only in those that listen on the given port. Returns each
 /// server's result.
 ///
@@ -36,7 +53,7 @@ pub const EVERY_SERVER: ServerFilter<'static> = &|_| true;
 pub fn request_purge(
     purge: &PurgeArgs,
     is_selected: ServerFilter<'_>,
-) -> Result<Vec<PurgeReport>, String> {
+) -> Result<Vec<PurgeReport>, PurgeFailure> {
     let mut target = format!("/v1/purge?target={}", encoded(&purge.what));
     if let Some(port) = purge.port {
         target.push_str(&format!("&port={port}"));
@@ -45,7 +62,8 @@ pub fn request_purge(
         target.push_str("&soft=1");
     }
     let admin = purge.admin.as_deref();
-    let answers = ServerAnswers::query(admin, is_selected, Method::Post, &target)?;
+    let answers = ServerAnswers::query(admin, is_selected, Method::Post, &target)
+        .map_err(PurgeFailure::NoServer)?;
     // A server that was not purged may still send the response that the user wants removed.
     answers.note_failures();
     let (mut purged, mut refusals) = (Vec::<PurgeReport>::new(), Vec::new());
@@ -60,7 +78,7 @@ pub fn request_purge(
         }
     }
     if purged.is_empty() {
-        return Err(refusals.join("\n"));
+        return Err(PurgeFailure::Refused(refusals.join("\n")));
     }
     if purged.iter().any(|purged| !purged.is_durable) {
         terminal_output::note(

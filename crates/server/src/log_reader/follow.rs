@@ -149,15 +149,15 @@ mod tests {
     fn no_file_is_skipped_if_the_open_one_is_deleted() {
         let folder = TempFolder::new();
         let rotated = |hour: u32| format!("acc.20261129T{hour:02}1846123Z");
-        folder.file(&rotated(3), "");
+        folder.file(rotated(3), "");
         let log = folder.file("acc", "");
         let mut open = follower(&log);
         assert_eq!(open.next_file(), None);
         // Rotated three times, and the file that was open is deleted, as by `total_len_max`.
         std::fs::remove_file(&log).expect("removed");
         assert_eq!(open.next_file(), None);
-        let next = folder.file(&rotated(5), "");
-        folder.file(&rotated(6), "");
+        let next = folder.file(rotated(5), "");
+        folder.file(rotated(6), "");
         folder.file("acc", "");
         assert_eq!(open.next_file(), Some(next.clone()));
         // The same for a rotated file.

@@ -8,7 +8,7 @@ use lowroad_softirq::level::publisher::{self, PublishedResponse};
 use lowroad_softirq::pattern::{self, RequestPattern};
 
 use super::{levels, namespace};
-use crate::admin;
+use crate::admin::{self, PurgeFailure};
 use crate::cli::servers::PurgeArgs;
 use crate::terminal_output;
 
@@ -29,10 +29,17 @@ pub fn purge(args: &PurgeArgs) -> Result<(), String> {
         }
         None => admin::request_purge(args, admin::EVERY_SERVER),
     };
-    let servers = reports.as_deref().unwrap_or_default();
-    let purged = match (purge_levels(args, &target, servers), &reports) {
-        // Without a level, the reason why no server was purged is the more likely one.
-        (Err(_), Err(reason)) => return Err(reason.clone()),
+    let (servers, failure) = match reports {
+        Ok(servers) => (servers, None),
+        Err(failure) => (Vec::new(), Some(failure)),
+    };
+    let servers = &servers[..];
+    let purged = match (purge_levels(args, &target, servers), failure) {
+        (Err(no_level), Some(PurgeFailure::NoServer(reason))) if args.admin.is_none() => {
+            return Err(format!("{reason}; and {no_level}"));
+        }
+        // A server that was named, or that has refused the purge, is meant rather than a level.
+        (Err(_), Some(failure)) => return Err(failure.into_text()),
         (purged, _) => purged?,
     };
     let count = match purged {

@@ -59,7 +59,8 @@ pub fn level_values() -> Option<Vec<serde_json::Value>> {
 /// `lowroad purge`.
 pub fn purge(args: &PurgeArgs) -> Result<(), String> {
     let _: PurgeTarget = args.what.parse()?;
-    let servers = admin::request_purge(args, admin::EVERY_SERVER)?;
+    let servers =
+        admin::request_purge(args, admin::EVERY_SERVER).map_err(admin::PurgeFailure::into_text)?;
     terminal_output::out(format_args!("{}\n", purge::summary(&servers, args.soft)))
 }
 
