@@ -6,7 +6,8 @@ import { percent } from "./format.js";
 import { upstreamHealth } from "./origins_view.js";
 import type { SnapshotWindow } from "./rates.js";
 import { gauge } from "./snapshot.js";
-import type { TrafficRates } from "./traffic.js";
+import { scopeTraffic, sitesByLoad } from "./traffic.js";
+import type { ScopeTraffic, TrafficRates } from "./traffic.js";
 
 /** A problem, and the section of the page with the details. */
 export interface Attention {
@@ -17,6 +18,8 @@ export interface Attention {
 
 /** Share of failed responses from which on they are a problem, since single failures are normal. */
 const FAILURE_SHARE = 0.01;
+/** Maximum number of sites that are named. */
+const SITE_COUNT_MAX = 3;
 
 export function attention(window: SnapshotWindow, rates: TrafficRates): Attention[] {
   const snapshot = window.latest();
@@ -28,7 +31,8 @@ export function attention(window: SnapshotWindow, rates: TrafficRates): Attentio
   }
   const failures = rates.total > 0 ? rates.codes["5xx"] / rates.total : 0;
   if (failures > FAILURE_SHARE) {
-    found.push({ text: `${percent(failures)} of responses have a status of 5xx`, section: "sites", isUrgent: true });
+    const sites = sitesByLoad(scopeTraffic(window)).map(({ site }) => site);
+    found.push({ text: failureText(failures, sites), section: "sites", isUrgent: true });
   }
   for (const { names, trouble } of certificates(snapshot)) {
     if (trouble) found.push({ text: `Certificate of ${names}: ${trouble}`, section: "certificates", isUrgent: trouble === "has expired" });
@@ -41,6 +45,16 @@ export function attention(window: SnapshotWindow, rates: TrafficRates): Attentio
     found.push({ text: "More than 90 % of the file descriptors are open", section: "machine", isUrgent: true });
   }
   return found.sort((a, b) => Number(b.isUrgent) - Number(a.isUrgent));
+}
+
+/** The share of failed responses, with the sites that they are from, the most failures first. */
+export function failureText(share: number, sites: ScopeTraffic[]): string {
+  const failing = sites.filter((site) => site.codes["5xx"] > FAILURE_SHARE * site.total);
+  failing.sort((a, b) => b.codes["5xx"] - a.codes["5xx"]);
+  const named = failing.slice(0, SITE_COUNT_MAX).map((site) => `${percent(site.codes["5xx"] / site.total)} of ${site.site || "requests for no site"}`);
+  const others = failing.length - named.length;
+  if (others > 0) named.push(`${others} other ${others === 1 ? "site" : "sites"}`);
+  return `${percent(share)} of responses have a status of 5xx: ${named.join(", ")}`;
 }
 
 let shown = "";

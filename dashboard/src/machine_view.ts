@@ -18,7 +18,7 @@ const TROUBLES: [string, string][] = [
   ["lowroad_body_timeouts", "request bodies too late"],
   ["lowroad_send_timeouts", "clients that stopped reading"],
   ["lowroad_connections_closed_rate_min", "transfers below the minimum rate"],
-  ["lowroad_connections_refused_total_limit", "connections beyond the limit"],
+  ["lowroad_connections_refused_server_limit", "connections beyond the limit"],
   ["lowroad_connections_refused_address_limit", "connections beyond an address's limit"],
   ["lowroad_tls_handshake_failures", "failed TLS handshakes"],
   ["lowroad_tls_handshake_timeouts", "TLS handshakes too late"],

@@ -4,7 +4,7 @@ import { attention, showAttention } from "./attention.js";
 import { CertificatesView } from "./certificates_view.js";
 import { byId, setAttribute, setText } from "./dom.js";
 import { ErrorsView } from "./errors_view.js";
-import { NONE, amount, bytes, duration, percent, span } from "./format.js";
+import { NONE, amount, bytes, duration, percent, span, timeOfDay } from "./format.js";
 import { HeatMap } from "./heat_map.js";
 import { History, stepFor } from "./history.js";
 import { LevelsView } from "./levels_view.js";
@@ -190,8 +190,12 @@ class Dashboard {
   }
 
   private showState(state: StreamState): void {
-    setText(byId("state-text"), STATES[state]);
+    const latest = this.numbers.latest();
+    const isStale = (state === "lost" || state === "refused") && latest !== undefined;
+    setText(byId("state-text"), isStale ? `${STATES[state]}. Numbers of ${timeOfDay(latest.time_ms)}` : STATES[state]);
     setAttribute(byId("state"), "data-state", state);
+    // The last numbers stay, for an operator who looks into a crash, but must not look like current ones.
+    document.body.classList.toggle("stale", isStale);
   }
 }
 

@@ -33,7 +33,7 @@ export class SitesView {
     const all = sites.reduce((sum, { site }) => sum + site.total, 0);
     const rows = sites.flatMap(({ site, routes }) => {
       const times = window.durations(DURATIONS, (labels) => labels["site"] === site.site);
-      const own = scopeRow(site, site.site || "any host", all, [duration(times.quantile(0.5)), duration(times.quantile(0.99))]);
+      const own = scopeRow(site, site.site || "no site", all, [duration(times.quantile(0.5)), duration(times.quantile(0.99))]);
       // A site without routes has only its own row.
       const isPlain = routes.length === 1 && routes[0]!.route === "";
       const below = isPlain ? [] : routes.map((route) => ({ ...scopeRow(route, routeTitle(route.route), all, ["", ""]), class: "route" }));

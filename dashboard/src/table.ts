@@ -33,7 +33,7 @@ interface RowParts {
 const REORDER_MS = 5000;
 
 export class LiveTable {
-  private readonly body = element("tbody");
+  private readonly body = element("tbody", { role: "rowgroup" });
   private readonly parts = new Map<string, RowParts>();
   private order: string[] = [];
   private orderedAt = 0;
@@ -45,12 +45,13 @@ export class LiveTable {
     private readonly columns: TableColumn[],
     emptyText: string,
   ) {
-    const heads = columns.map((column) => element("th", { scope: "col", class: column.class ?? "" }, column.title));
+    // The roles are those of the elements. Browsers drop these where the page shows rows as blocks, on small screens.
+    const heads = columns.map((column) => element("th", { scope: "col", role: "columnheader", class: column.class ?? "" }, column.title));
     const table = element(
       "table",
-      {},
+      { role: "table" },
       element("caption", { class: "hidden" }, caption),
-      element("thead", {}, element("tr", {}, ...heads)),
+      element("thead", { role: "rowgroup" }, element("tr", { role: "row" }, ...heads)),
       this.body,
     );
     this.empty = element("p", { class: "empty" }, emptyText);
@@ -87,12 +88,12 @@ export class LiveTable {
     const cells = this.columns.map((column, index) =>
       // The first cell is the heading of its row, which screen readers announce.
       element(index === 0 ? "th" : "td", {
-        ...(index === 0 ? { scope: "row" } : {}),
+        ...(index === 0 ? { scope: "row", role: "rowheader" } : { role: "cell" }),
         class: column.class ?? "",
         "data-title": column.title,
       }),
     );
-    const parts = { row: element("tr", {}, ...cells), cells };
+    const parts = { row: element("tr", { role: "row" }, ...cells), cells };
     this.parts.set(row.key, parts);
     return parts;
   }

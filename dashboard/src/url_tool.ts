@@ -12,6 +12,16 @@ export function completeUrl(text: string): string {
   return text.includes("://") ? text : `http://${text}`;
 }
 
+/** What a purge has done, from the server's report: `purged 80 443 responses=2`. */
+export function purgeText(report: string, isSoft: boolean): string {
+  const kept = report.startsWith("purged-for-now") ? " After a restart, the disk cache may have them again." : "";
+  const count = /\bresponses=(\d+)/.exec(report)?.[1];
+  if (count === undefined) return `Purged. The matching responses were not counted.${kept}`;
+  if (count === "0") return "Nothing was purged: no stored response matched. Responses being fetched now will not be reused.";
+  const responses = count === "1" ? "1 stored response was" : `${count} stored responses were`;
+  return `${responses} ${isSoft ? "made stale" : "purged"}.${kept}`;
+}
+
 export class UrlTool {
   private readonly form = byId<HTMLFormElement>("url-form");
   private readonly url = byId<HTMLInputElement>("url");
@@ -42,7 +52,7 @@ export class UrlTool {
   private async explain(): Promise<void> {
     const query = new URLSearchParams({ url: completeUrl(this.url.value.trim()) });
     if (this.field.value.trim() !== "") query.append("header", this.field.value.trim());
-    await this.run(`v1/explain?${query}`, "GET");
+    await this.run(`v1/explain?${query}`, "GET", (text) => text);
   }
 
   private confirmPurge(): void | Promise<void> {
@@ -54,17 +64,18 @@ export class UrlTool {
 
   private async purge(): Promise<void> {
     const query = new URLSearchParams({ target: this.url.value.trim() });
-    if (this.soft.checked) query.append("soft", "1");
-    await this.run(`v1/purge?${query}`, "POST");
+    const isSoft = this.soft.checked;
+    if (isSoft) query.append("soft", "1");
+    await this.run(`v1/purge?${query}`, "POST", (report) => purgeText(report, isSoft));
   }
 
-  private async run(target: string, method: "GET" | "POST"): Promise<void> {
+  private async run(target: string, method: "GET" | "POST", describe: (text: string) => string): Promise<void> {
     this.result.hidden = false;
     this.result.classList.remove("failed");
     this.result.replaceChildren(element("p", {}, "…"));
     try {
       const response = await fetch(target, { method });
-      const text = response.ok ? await response.text() : await detail(response);
+      const text = response.ok ? describe(await response.text()) : await detail(response);
       this.show(text, response.ok);
     } catch {
       this.show("The server could not be reached.", false);

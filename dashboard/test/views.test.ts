@@ -5,9 +5,29 @@ import { Distribution } from "../src/distribution.js";
 import { flowRibbons, sparkline } from "../src/flow.js";
 import { History, stepFor } from "../src/history.js";
 import { RelayFeed } from "../src/relay_state.js";
+import { failureText } from "../src/attention.js";
 import { trafficRates } from "../src/traffic.js";
+import { purgeText } from "../src/url_tool.js";
 
 const SIZE = { width: 200, rows: { origin: 20, handler: 60, worker: 100, softirq: 140 }, thickness: 50, source: 120 };
+
+test("failures name their sites, the most failures first", () => {
+  const site = (name: string, failures: number, total: number) => {
+    const part = (code: string, perSecond: number) => ({ labels: { level: "worker", outcome: "hit", code_class: code }, perSecond });
+    return { ...trafficRates([part("5xx", failures), part("2xx", total - failures)]), site: name, route: "", bytes: 0 };
+  };
+  const sites = [site("good", 0, 100), site("bad", 5, 100), site("", 8, 10), site("fine", 1, 1000)];
+  assert.equal(failureText(0.0116, sites), "1.2 % of responses have a status of 5xx: 80.0 % of requests for no site, 5.0 % of bad");
+  const many = ["a", "b", "c", "d", "e"].map((name) => site(name, 1, 10));
+  assert.equal(failureText(0.1, many), "10.0 % of responses have a status of 5xx: 10.0 % of a, 10.0 % of b, 10.0 % of c, 2 other sites");
+});
+
+test("a purge says how many responses it removed", () => {
+  assert.equal(purgeText("purged 80 responses=0", false), "Nothing was purged: no stored response matched. Responses being fetched now will not be reused.");
+  assert.equal(purgeText("purged 80 responses=1\n", false), "1 stored response was purged.");
+  assert.equal(purgeText("purged responses=2", true), "2 stored responses were made stale.");
+  assert.match(purgeText("purged-for-now 80", false), /not counted\. After a restart/);
+});
 
 test("ribbons have the thickness of their share, and do not cross", () => {
   const ribbons = flowRibbons({ softirq: 70, worker: 20, handler: 0, origin: 10 }, SIZE);

@@ -217,7 +217,11 @@ impl RecordBlock {
             user_agent: self.bytes(LogColumn::UserAgent, record),
             duration_us: self.number(LogColumn::Duration, record),
             outcome: self.word(LogColumn::Outcome, record),
-            level: self.word(LogColumn::Level, record),
+            level: match self.word(LogColumn::Level, record) {
+                // The name of this level in files that earlier versions wrote.
+                "module" => "handler",
+                level => level,
+            },
             tls: self.word(LogColumn::Tls, record),
         }
     }

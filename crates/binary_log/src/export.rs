@@ -2,6 +2,7 @@
 //! control character reaches a terminal.
 
 mod csv;
+pub mod invisible;
 mod w3c;
 
 use lowroad_log::{AccessEntry, LineFormat, LineFormatter};
@@ -54,6 +55,11 @@ impl RecordExporter {
     /// Appends the line of a record.
     pub fn append(&mut self, entry: &AccessEntry<'_>, out: &mut Vec<u8>) {
         match (&mut self.lines, self.format) {
+            (Some(lines), ExportFormat::Json) => {
+                let mut line = Vec::new();
+                lines.append(entry, &mut line);
+                invisible::escape_json(&String::from_utf8_lossy(&line), out);
+            }
             (Some(lines), _) => lines.append(entry, out),
             (None, ExportFormat::W3c) => w3c::append(entry, out),
             // Without a formatter the format is CSV or W3C (see `new`), and the arm before has taken W3C.
@@ -65,6 +71,30 @@ impl RecordExporter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_has_no_invisible_characters() {
+        let entry = AccessEntry {
+            peer: [192, 0, 2, 7].into(),
+            user: b"",
+            unix_ms: 0,
+            line: b"GET / HTTP/1.1",
+            host: b"",
+            status: 200,
+            body_bytes: 5,
+            whole: true,
+            referer: b"",
+            user_agent: "a\u{202e}b\u{e4}".as_bytes(),
+            duration_us: 17,
+            outcome: "hit",
+            level: "worker",
+            tls: "",
+        };
+        let mut out = Vec::new();
+        RecordExporter::new(ExportFormat::Json).append(&entry, &mut out);
+        let line = String::from_utf8(out).expect("UTF-8");
+        assert!(line.contains("\"a\\u202eb\u{e4}\""), "{line}");
+    }
 
     #[test]
     fn control_characters_are_escaped_in_each_format() {

@@ -3,8 +3,9 @@
 //!
 //! In doubt, a pattern matches: a needless purge costs a fetch, a missed one leaves a stale response. So targets are
 //! compared with percent escapes decoded and repeated slashes of the path merged, as many origins interpret them,
-//! although each form has its own cache key; and a Host without a port matches both the default port and the port of
-//! the connection.
+//! although each form has its own cache key; a Host without a port matches both the default port and the port of
+//! the connection; and a URL without a port matches every port, since clients send the port of a mapping (such as that
+//! of a container) that the server does not know.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -25,8 +26,8 @@ pub enum RequestPattern {
     Url {
         /// The host in lower case, without port and final dot.
         host: Vec<u8>,
-        /// The port.
-        port: u16,
+        /// The port; `None` matches every port.
+        port: Option<u16>,
         /// Path and query in the form of [`decode_target`].
         target: Vec<u8>,
         /// Whether all targets that begin with `target` match.
@@ -85,7 +86,10 @@ impl fmt::Display for RequestPattern {
                 is_prefix,
             } => (host, port, target, is_prefix),
         };
-        write!(f, "http://{}:{port}", host.escape_ascii())?;
+        write!(f, "http://{}", host.escape_ascii())?;
+        if let Some(port) = port {
+            write!(f, ":{port}")?;
+        }
         for byte in target {
             match byte {
                 // `parse` would read these as syntax.
@@ -99,8 +103,8 @@ impl fmt::Display for RequestPattern {
 }
 
 impl RequestPattern {
-    /// Parses `all`, `host:NAME`, or `http://host[:port]/path?query`; a URL may have the scheme `https`, and a `*` at
-    /// its end for a prefix.
+    /// Parses `all`, `host:NAME`, or `http://host[:port]/path?query`; a URL may have the scheme `https`, which makes no
+    /// difference, and a `*` at its end for a prefix.
     ///
     /// # Errors
     /// The text is none of these.
@@ -112,7 +116,7 @@ impl RequestPattern {
         if let Some(name) = text.strip_prefix("host:") {
             return RequestPattern::from_host(name.trim()).ok_or(RequestPatternError::Host);
         }
-        let (rest, port_default) = without_scheme(text).ok_or(RequestPatternError::Scheme)?;
+        let rest = without_scheme(text).ok_or(RequestPatternError::Scheme)?;
         let host_len = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, target) = rest.split_at(host_len);
         // `*` is a suffix of the target only.
@@ -120,7 +124,6 @@ impl RequestPattern {
             return Err(RequestPatternError::StarInHost);
         }
         let (host, port) = read_authority(authority.as_bytes()).ok_or(RequestPatternError::Host)?;
-        let port = port.unwrap_or(port_default);
         let (target, is_prefix) = read_target(target)?;
         Ok(RequestPattern::Url {
             host,
@@ -147,7 +150,7 @@ impl RequestPattern {
         let (host, port) = read_authority(authority).ok_or(RequestPatternError::Host)?;
         Ok(RequestPattern::Url {
             host,
-            port: port.unwrap_or(PORT_DEFAULT),
+            port: Some(port.unwrap_or(PORT_DEFAULT)),
             target: decode_target(target),
             is_prefix,
         })
@@ -180,15 +183,20 @@ impl RequestPattern {
 }
 
 /// Whether a Host field, received on `connection_port`, may denote this host and port.
-fn is_authority(host_field: &[u8], connection_port: Option<u16>, host: &[u8], port: u16) -> bool {
-    let is_port_match = match host::port(host_field) {
+fn is_authority(
+    host_field: &[u8],
+    connection_port: Option<u16>,
+    host: &[u8],
+    port: Option<u16>,
+) -> bool {
+    let is_port_match = port.is_none_or(|port| match host::port(host_field) {
         Some(named_port) => named_port == port,
         // Without a port in Host, the scheme is unknown: any default port matches.
         None => {
             is_default(port)
                 || connection_port.is_none_or(|connection_port| connection_port == port)
         }
-    };
+    });
     is_host(host_field, host) && is_port_match
 }
 
@@ -199,11 +207,11 @@ fn is_host(host_field: &[u8], host: &[u8]) -> bool {
     host::normalize(host_field, &mut out).is_none_or(|name| name == host)
 }
 
-/// The URL after its scheme, and the scheme's default port.
-fn without_scheme(url: &str) -> Option<(&str, u16)> {
-    SCHEMES.into_iter().find_map(|(scheme, port)| {
+/// The URL after its scheme.
+fn without_scheme(url: &str) -> Option<&str> {
+    SCHEMES.into_iter().find_map(|(scheme, _)| {
         let (start, rest) = url.split_at_checked(scheme.len())?;
-        start.eq_ignore_ascii_case(scheme).then_some((rest, port))
+        start.eq_ignore_ascii_case(scheme).then_some(rest)
     })
 }
 
@@ -351,7 +359,7 @@ mod tests {
     #[test]
     fn from_url_equals_the_parsed_pattern() {
         for (authority, target, is_prefix, text) in [
-            ("A:80", "/x?y", false, "http://a/x?y"),
+            ("A", "/x?y", false, "http://a:80/x?y"),
             ("a:81", "/%78", true, "http://a:81/x*"),
             ("a:81", "/*", false, "http://a:81/%2A"),
         ] {
@@ -367,12 +375,13 @@ mod tests {
         for (text, written) in [
             ("all", "all"),
             ("host:A.b", "host:a.b"),
-            ("http://A", "http://a:80/"),
+            ("http://A", "http://a/"),
+            ("https://A:80/", "http://a:80/"),
             (
                 "http://[::1]:81/%C3%A4%20%23%25?x*",
                 "http://[::1]:81/%C3%A4%20%23%25?x*",
             ),
-            ("http://a/%2a", "http://a:80/%2A"),
+            ("http://a/%2a", "http://a/%2A"),
         ] {
             let pattern = RequestPattern::parse(text).expect(text);
             assert_eq!(pattern.to_string(), written);
@@ -386,20 +395,29 @@ mod tests {
             assert!(matches("http://a.example/", host, 80, "/"), "{host}");
             assert!(matches("HTTP://A.example:80/", host, 80, "/"), "{host}");
         }
-        assert!(!matches("http://a.example/", "a.example:8080", 8080, "/"));
+        assert!(!matches(
+            "http://a.example:80/",
+            "a.example:8080",
+            8080,
+            "/"
+        ));
         assert!(matches("http://a.example:8080/", "a.example:8080", 9, "/"));
         assert!(matches("http://[::1]:8080/", "[::1]:8080", 8080, "/"));
     }
 
     #[test]
-    fn https_pattern_matches_port_443() {
-        // The port stands for the scheme.
+    fn url_without_port_matches_every_port() {
+        // The port in Host is that of the client's URL, which a port mapping makes different from the server's.
+        assert!(matches("http://a/x", "a:8080", 80, "/x"));
+        assert!(matches("http://a/x*", "a:8080", 8080, "/xy"));
+        assert!(!matches("http://a:80/x", "a:8080", 80, "/x"));
+        assert!(!matches("http://a/x", "b:8080", 80, "/x"));
         assert!(matches("https://a/x", "a", 443, "/x"));
         assert!(matches("HTTPS://a/x", "a:443", 443, "/x"));
         assert!(matches("https://a:8443/x", "a:8443", 8443, "/x"));
-        assert!(!matches("https://a/x", "a:8443", 8443, "/x"));
+        assert!(matches("https://a/x", "a:8443", 8443, "/x"));
         assert!(!matches("https://a/x", "b", 443, "/x"));
-        // A port may have been mapped, and the scheme is unknown.
+        // The scheme is unknown.
         assert!(matches("https://a/x", "a", 8443, "/x"));
         assert!(matches("http://a/x", "a", 443, "/x"));
     }

@@ -1,9 +1,10 @@
 //! Reads `[admin]`.
 
-use crate::reader::ConfigSection;
+use crate::reader::{ConfigSection, KeyPosition};
 use crate::{AdminConfig, value};
 
-pub(crate) fn admin(section: ConfigSection<'_>) -> AdminConfig {
+/// Reads the table. Also returns the position of `listen`, for comparisons with the sites.
+pub(crate) fn admin(section: ConfigSection<'_>) -> (AdminConfig, KeyPosition) {
     let file = |key| section.item(key).and_then(|item| item.path());
     let listen = section.item("listen");
     // `is_listen_set` is true even if the value of `listen` is invalid: that mistake is reported separately.
@@ -27,6 +28,16 @@ pub(crate) fn admin(section: ConfigSection<'_>) -> AdminConfig {
             "a token together with listen; the Unix socket needs none",
         );
     }
+    if section.is_empty() {
+        section.report(
+            "the table is empty, so it opens nothing",
+            "listen together with a file of a token",
+        );
+    }
+    let position = KeyPosition {
+        key: "admin.listen".to_owned(),
+        offset: section.position.offset,
+    };
     section.finish();
-    admin
+    (admin, position)
 }

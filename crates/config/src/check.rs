@@ -2,15 +2,41 @@
 //!
 //! Only [`paths`] accesses files. Permissions are not checked: the server discovers them when it serves a file.
 
-use crate::reader::ConfigSource;
+use crate::reader::{ConfigSource, KeyPosition};
 use crate::site_marks::SiteMarks;
 use crate::{
-    ModuleCode, ModuleConfig, ProcessConfig, RouteTo, SiteConfig, SiteName, SiteRoot, SoftirqMode,
-    module, site_rule,
+    AdminConfig, ModuleCode, ModuleConfig, ProcessConfig, RouteTo, SiteConfig, SiteName, SiteRoot,
+    SoftirqMode, module, site_rule,
 };
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+
+/// Reports an address of the admin service at which a site listens, too: only one of them could answer.
+pub(crate) fn admin_listener(
+    source: &ConfigSource<'_>,
+    position: &KeyPosition,
+    admin: &AdminConfig,
+    sites: &[(SiteConfig, SiteMarks)],
+) {
+    // Port 0 stands for any free port.
+    let Some(own) = admin.listen.filter(|own| own.port() != 0) else {
+        return;
+    };
+    let is_same = |other: &&SocketAddr| {
+        let is_every = own.ip().is_unspecified() || other.ip().is_unspecified();
+        own.port() == other.port() && (own.ip() == other.ip() || is_every)
+    };
+    for (index, (site, _)) in sites.iter().enumerate() {
+        if let Some(other) = site.addresses().find(is_same) {
+            source.report(
+                position,
+                format!("{own} is in use: site[{index}] listens at {other}"),
+                "an address and port of its own",
+            );
+        }
+    }
+}
 
 /// Checks that a host name occurs once per listen address, and that no two listen addresses need the same port.
 pub(crate) fn names_and_listeners(source: &ConfigSource<'_>, sites: &[(SiteConfig, SiteMarks)]) {

@@ -43,6 +43,7 @@ pub mod schema;
 mod site;
 mod site_marks;
 mod site_rule;
+mod start_tables;
 mod tls;
 pub mod value;
 
@@ -55,6 +56,7 @@ pub use pattern_set::{MatchScope, PatternSet, PatternSetBuilder};
 pub use prefix::{AddressPrefix, PrefixMap, PrefixSet};
 pub use problem::ConfigProblem;
 pub use schema::*;
+pub use start_tables::StartTables;
 
 use reader::{ConfigSection, ConfigSource, KeyPosition, position};
 use site_marks::SiteMarks;
@@ -138,7 +140,10 @@ fn read(
     let config = config(&source, top, missing_features, extra_checks);
     let problems = source.into_problems();
     if problems.is_empty() {
-        Ok(config)
+        Ok(Config {
+            start_tables: StartTables::new(table.get_ref()),
+            ..config
+        })
     } else {
         Err(problems)
     }
@@ -167,7 +172,8 @@ fn config(
         .map(buffering::buffering)
         .unwrap_or_default();
     let log = top.section("log").map(logs::log).unwrap_or_default();
-    let admin = top.section("admin").map(admin::admin).unwrap_or_default();
+    let (admin, admin_position) = top.section("admin").map(admin::admin).unzip();
+    let admin = admin.unwrap_or_default();
     let acme = top.section("acme").map(acme::acme);
     let modules: Vec<(ModuleConfig, module::ModuleMarks)> = top
         .sections("module")
@@ -214,6 +220,9 @@ fn config(
     // Origin names are first replaced by their definitions: `feature::check` below looks for https among the servers.
     origin::resolve(source, &mut sites, &origins);
     check::names_and_listeners(source, &sites);
+    if let Some(position) = admin_position {
+        check::admin_listener(source, &position, &admin, &sites);
+    }
     check::proxies(source, &sites, &server);
     tls::check(source, &sites, &server);
     acme::check(source, &sites, acme.as_ref());
@@ -246,6 +255,7 @@ fn config(
         admin,
         acme,
         classes: classes.into_iter().map(|(class, _)| class).collect(),
+        start_tables: StartTables::default(),
         sites: sites.into_iter().map(|(site, _)| site).collect(),
     }
 }

@@ -180,6 +180,11 @@ impl<'d> ConfigSection<'d> {
         value.is_none_or(|value| value.as_array().is_some_and(|array| array.is_empty()))
     }
 
+    /// Whether the table has no keys.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
     /// Reports unknown keys: the keys that were never looked up. Called after the last look-up.
     pub(crate) fn finish(self) {
         let known_keys = self.known_keys.take();

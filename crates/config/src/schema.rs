@@ -57,6 +57,8 @@ pub struct Config {
     pub buffering: BufferConfig,
     /// The targets of the logs. `[log]`
     pub log: LogConfig,
+    /// The tables that are only read at the start, as the file has them.
+    pub start_tables: crate::StartTables,
     /// The admin service on TCP. `[admin]`
     pub admin: AdminConfig,
     /// Automatic certificates. `[acme]`

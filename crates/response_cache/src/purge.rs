@@ -72,9 +72,24 @@ impl FromStr for PurgeTarget {
     }
 }
 
-/// The output of the command if no server (and no level of it) had a matching object.
-pub const NOTHING_MATCHED: &str =
-    "no stored response matched; responses being fetched now will not be reused\n";
+/// What a purge has done in these servers, for people, without a line break.
+pub fn summary(reports: &[PurgeReport], is_soft: bool) -> String {
+    let removed: Option<u64> = reports.iter().map(|report| report.removed).sum();
+    let responses = |count: u64| match count {
+        1 => "1 stored response".to_owned(),
+        count => format!("{count} stored responses"),
+    };
+    match (removed, is_soft) {
+        (None, _) => "purged at once; the matching responses were not counted, because there is a \
+                      disk cache, or very many are stored"
+            .into(),
+        (Some(0), _) => {
+            "no stored response matched; responses being fetched now will not be reused".into()
+        }
+        (Some(count), false) => format!("removed {}", responses(count)),
+        (Some(count), true) => format!("made {} stale", responses(count)),
+    }
+}
 
 /// Whether a text is a single word: it does not look like a URL or a common host name.
 fn is_word(text: &str) -> bool {
@@ -111,12 +126,12 @@ pub struct PurgeReport {
     pub ports: Vec<u16>,
     /// The purge survives a restart.
     pub is_durable: bool,
-    /// No stored response matched.
-    pub is_unmatched: bool,
+    /// Number of stored responses that matched; variants count separately. `None` if they were not counted.
+    pub removed: Option<u64>,
 }
 
-/// The last word of the report if no response matched.
-const UNMATCHED: &str = "unmatched";
+/// The start of the last word of the report, before the number of responses.
+const RESPONSES: &str = "responses=";
 /// The first word of the report.
 const PURGED: &str = "purged";
 /// The first word of the report if a restart may undo the purge.
@@ -132,8 +147,8 @@ impl fmt::Display for PurgeReport {
         self.ports
             .iter()
             .try_for_each(|port| write!(f, " {port}"))?;
-        if self.is_unmatched {
-            write!(f, " {UNMATCHED}")?;
+        if let Some(removed) = self.removed {
+            write!(f, " {RESPONSES}{removed}")?;
         }
         writeln!(f)
     }
@@ -149,19 +164,17 @@ impl FromStr for PurgeReport {
             Some(PURGED_FOR_NOW) => false,
             _ => return Err(()),
         };
-        let mut is_unmatched = false;
-        let is_port = |word: &&str| {
-            // The other words are ports.
-            is_unmatched |= *word == UNMATCHED;
-            *word != UNMATCHED
-        };
-        let words = words.filter(is_port);
-        let ports = words.map(str::parse).collect::<Result<_, _>>();
-        Ok(PurgeReport {
-            ports: ports.map_err(|_| ())?,
+        let mut report = PurgeReport {
             is_durable,
-            is_unmatched,
-        })
+            ..PurgeReport::default()
+        };
+        for word in words {
+            match word.strip_prefix(RESPONSES) {
+                Some(count) => report.removed = Some(count.parse().map_err(|_| ())?),
+                None => report.ports.push(word.parse().map_err(|_| ())?),
+            }
+        }
+        Ok(report)
     }
 }
 
@@ -176,7 +189,8 @@ mod tests {
         assert_eq!("a/x*".parse::<PurgeTarget>(), "http://a/x*".parse());
         let message = "/x".parse::<PurgeTarget>().expect_err("no host");
         assert!(message.starts_with("/x: not `all`, host:NAME"), "{message}");
-        assert_ne!("https://a/".parse::<PurgeTarget>(), "http://a/".parse());
+        assert_eq!("https://a/".parse::<PurgeTarget>(), "http://a/".parse());
+        assert_ne!("http://a:80/".parse::<PurgeTarget>(), "http://a/".parse());
         assert!("ftp://a/".parse::<PurgeTarget>().is_err());
         for almost in ["tags:news", "/x"] {
             let message = almost.parse::<PurgeTarget>().expect_err(almost);
@@ -224,20 +238,39 @@ mod tests {
     }
 
     #[test]
+    fn summary_counts_responses_of_all_servers() {
+        let text = |counts: &[Option<u64>], is_soft| {
+            let report = |removed: &Option<u64>| PurgeReport {
+                removed: *removed,
+                ..PurgeReport::default()
+            };
+            summary(&counts.iter().map(report).collect::<Vec<_>>(), is_soft)
+        };
+        assert_eq!(text(&[Some(1)], false), "removed 1 stored response");
+        assert_eq!(
+            text(&[Some(0), Some(2)], true),
+            "made 2 stored responses stale"
+        );
+        assert!(text(&[Some(0)], false).starts_with("no stored response matched"));
+        assert!(text(&[Some(2), None], false).contains("not counted"));
+    }
+
+    #[test]
     fn purge_report_round_trips() {
-        for (ports, is_kept, is_unmatched) in [
-            (vec![], true, false),
-            (vec![80, 8080], true, true),
-            (vec![80], false, false),
+        for (ports, is_durable, removed) in [
+            (vec![], true, None),
+            (vec![80, 8080], true, Some(0)),
+            (vec![80], false, Some(12)),
         ] {
             let purged = PurgeReport {
                 ports,
-                is_durable: is_kept,
-                is_unmatched,
+                is_durable,
+                removed,
             };
             assert_eq!(purged.to_string().parse(), Ok(purged));
         }
         assert!("not-mine".parse::<PurgeReport>().is_err());
+        assert!("purged 80 responses=x".parse::<PurgeReport>().is_err());
         assert!("".parse::<PurgeReport>().is_err());
     }
 }

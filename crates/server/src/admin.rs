@@ -2,7 +2,7 @@
 //!
 //! [`operations`] lists the operations and parses requests for them; [`service`] answers requests on its own event
 //! loop; [`access`] checks tokens; [`admin_socket`] opens the Unix socket. [`commands`] implements the commands of the
-//! `lowroad` program that use the service, with [`http_client`]. [`dashboard`] is a page for browsers, [`dashboard_relay`] the
+//! `lowroad` program that use the service, with [`http_client`]; [`server_search`] finds running servers. [`dashboard`] is a page for browsers, [`dashboard_relay`] the
 //! command that brings them to it.
 
 pub mod access;
@@ -17,6 +17,7 @@ pub mod listeners;
 mod operations;
 mod problem;
 mod relay_session;
+mod server_search;
 pub mod service;
 
 #[cfg_attr(
@@ -24,6 +25,6 @@ pub mod service;
     expect(unused_imports, reason = "the level's commands use some of them")
 )]
 pub use commands::{
-    EVERY_SERVER, ServerFilter, explanation, print_explanation, print_status, reload,
-    request_purge, statuses, stop,
+    EVERY_SERVER, PurgeFailure, ServerFilter, explanation, print_explanation, print_status, reload,
+    request_purge, status_values, statuses, stop,
 };

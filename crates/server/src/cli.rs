@@ -175,7 +175,7 @@ pub struct ExplainArgs {
     /// The URL, as a browser would request it
     #[arg(value_name = "URL")]
     pub url: String,
-    /// A field of the request, such as 'Accept-Encoding: br'
+    /// A field of the request, such as 'Accept-Encoding: br'; a Host replaces that of the URL, as with curl
     #[arg(short = 'H', long = "header", value_name = "FIELD")]
     pub headers: Vec<String>,
     /// The server's admin socket, if it is not at the default path

@@ -53,6 +53,7 @@ pub fn check(file: &Path) -> Result<CheckOutcome, String> {
     admin_socket(&config, &mut warnings);
     let tokens = AdminAccess::new(&config.admin);
     problems.extend(tokens.err().map(|error| format!("admin: {error}")));
+    warnings.extend(AdminAccess::warnings(&config.admin));
     disk_cache(&config, &mut warnings);
     // The server opens certificates and keys before it gives up root, so they are checked as root.
     let (tls_problems, tls_warnings) = lowroad_tls_listener::check(&config);

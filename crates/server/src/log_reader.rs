@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 
 use lowroad_binary_log::export::RecordExporter;
+use lowroad_binary_log::filter::RecordFilter;
 use lowroad_binary_log::report::{
     RankedCounts, RankingKey, TrafficReport, ranking_text, report_text,
 };
@@ -17,15 +18,19 @@ use lowroad_log::AccessEntry;
 
 use self::follow::LogFollower;
 use self::printer::{LineMatcher, RecordPrinter};
+pub use self::source::ReadOutcome;
 use self::source::{LogInput, ReadFlow, read_files};
 use crate::cli::log::{LogCommand, LogSourceArgs, PrintArgs};
-use crate::{cli, terminal_output};
+use crate::{cli, config_check, terminal_output};
+
+/// The exit status if records are missing, as for a configuration that has only warnings.
+pub const INCOMPLETE_CODE: u8 = config_check::WARNINGS_CODE;
 
 /// Runs a command.
 ///
 /// # Errors
 /// A message for the user, when a file can't be opened or is no binary log, or the output can't be written.
-pub fn run(command: &LogCommand) -> Result<(), String> {
+pub fn run(command: &LogCommand) -> Result<ReadOutcome, String> {
     match command {
         LogCommand::Cat(args) => print(args, None),
         LogCommand::Grep {
@@ -44,56 +49,70 @@ pub fn run(command: &LogCommand) -> Result<(), String> {
         } => tail(print, *lines, *follow),
         LogCommand::Stats { count, source } => {
             let mut report = TrafficReport::default();
-            each(source, |entry| report.add(entry))?;
-            terminal_output::out(report_text(&report, *count))
+            let outcome = each(source, |entry| report.add(entry))?;
+            terminal_output::out(report_text(&report, *count))?;
+            Ok(outcome)
         }
         LogCommand::Top { by, count, source } => {
             let key = RankingKey::from(*by);
             let mut ranking = RankedCounts::default();
-            each(source, |entry| {
+            let outcome = each(source, |entry| {
                 key.with_value(entry, |value| ranking.add(value, entry))
             })?;
-            terminal_output::out(ranking_text(&ranking, key, *count))
+            terminal_output::out(ranking_text(&ranking, key, *count))?;
+            Ok(outcome)
         }
         LogCommand::Export {
             format,
             output,
+            force,
             source,
         } => {
+            let filter = source.filter();
+            // Before the output is created: a wrong path of the log must leave no empty file.
+            let logs = logs(source)?;
             let exporter = RecordExporter::new((*format).into());
             let printer = match output {
-                Some(path) => RecordPrinter::to_file(path, exporter)?,
+                Some(path) if logs.iter().flatten().any(|input| input.is_file(path)) => {
+                    return Err(format!("{}: this is a file of the log", path.display()));
+                }
+                Some(path) => RecordPrinter::to_file(path, *force, exporter)?,
                 None => RecordPrinter::to_stdout(exporter),
             };
-            print_to(printer, source, None)
+            print_logs(printer, logs, &filter, None)
         }
     }
 }
 
-fn print(args: &PrintArgs, matcher: Option<LineMatcher>) -> Result<(), String> {
+fn print(args: &PrintArgs, matcher: Option<LineMatcher>) -> Result<ReadOutcome, String> {
+    let filter = args.source.filter();
     let printer = RecordPrinter::to_stdout(RecordExporter::new(args.format.into()));
-    print_to(printer, &args.source, matcher)
+    print_logs(printer, logs(&args.source)?, &filter, matcher)
 }
 
-fn print_to(
+fn print_logs(
     mut printer: RecordPrinter,
-    source: &LogSourceArgs,
+    logs: Vec<Vec<LogInput>>,
+    filter: &RecordFilter,
     matcher: Option<LineMatcher>,
-) -> Result<(), String> {
-    let filter = source.filter();
-    // Before a log is opened: an export without records still has its line of names.
+) -> Result<ReadOutcome, String> {
+    let mut outcome = ReadOutcome::Complete;
+    // An export without records still has its line of names.
     printer.begin()?;
-    for files in logs(source)? {
+    for files in logs {
         let mut print = |entry: &AccessEntry<'_>| printer.print(entry, matcher.as_ref());
-        if let ReadFlow::Stop = read_files(files, &filter, &mut print)? {
+        let (flow, of_log) = read_files(files, filter, &mut print)?;
+        outcome = outcome.and(of_log);
+        if flow == ReadFlow::Stop {
             break;
         }
     }
-    printer.finish()
+    printer.finish()?;
+    Ok(outcome)
 }
 
 /// Prints the last records and, with `follow`, new ones.
-fn tail(args: &PrintArgs, count: usize, follow: bool) -> Result<(), String> {
+fn tail(args: &PrintArgs, count: usize, follow: bool) -> Result<ReadOutcome, String> {
     let filter = args.source.filter();
     let mut printer = RecordPrinter::to_stdout(RecordExporter::new(args.format.into()));
     printer.begin()?;
@@ -107,6 +126,7 @@ fn tail(args: &PrintArgs, count: usize, follow: bool) -> Result<(), String> {
     };
     // The current file is read first: mostly it has enough records, and no rotated file is opened.
     let (mut follower, mut lines) = LogFollower::read(last, &filter, count, &mut printer)?;
+    let mut outcome = ReadOutcome::Complete;
     // Earlier files, if the last one has too few records.
     for file in files.into_iter().rev() {
         let missing = count.saturating_sub(lines.len());
@@ -115,17 +135,19 @@ fn tail(args: &PrintArgs, count: usize, follow: bool) -> Result<(), String> {
         }
         let (mut rotated, mut older) = LogFollower::read(file, &filter, missing, &mut printer)?;
         // Such as a text log that was renamed when the binary log began.
-        if let Err(error) = rotated.finish() {
-            terminal_output::note(error);
+        match rotated.finish() {
+            Ok(of_file) => outcome = outcome.and(of_file),
+            Err(error) => terminal_output::note(error),
         }
         older.append(&mut lines);
         lines = older;
     }
     print_lines(&mut printer, lines)?;
-    match follow {
+    let of_last = match follow {
         true => follower.follow(&filter, &mut printer),
         false => follower.finish(),
-    }
+    };
+    Ok(outcome.and(of_last?))
 }
 
 fn print_lines(printer: &mut RecordPrinter, lines: VecDeque<Vec<u8>>) -> Result<(), String> {
@@ -138,15 +160,20 @@ fn print_lines(printer: &mut RecordPrinter, lines: VecDeque<Vec<u8>>) -> Result<
 }
 
 /// Calls a function with all records that the arguments select.
-fn each(source: &LogSourceArgs, mut call: impl FnMut(&AccessEntry<'_>)) -> Result<(), String> {
+fn each(
+    source: &LogSourceArgs,
+    mut call: impl FnMut(&AccessEntry<'_>),
+) -> Result<ReadOutcome, String> {
     let filter = source.filter();
+    let mut outcome = ReadOutcome::Complete;
     for files in logs(source)? {
-        read_files(files, &filter, &mut |entry| {
+        let (_, of_log) = read_files(files, &filter, &mut |entry| {
             call(entry);
             Ok(ReadFlow::Continue)
         })?;
+        outcome = outcome.and(of_log);
     }
-    Ok(())
+    Ok(outcome)
 }
 
 /// The files of each named log, or of the configured one; the oldest first.
@@ -155,15 +182,28 @@ fn logs(source: &LogSourceArgs) -> Result<Vec<Vec<LogInput>>, String> {
         true => vec![configured(source)?],
         false => source.files.clone(),
     };
-    let files = paths.into_iter().map(|path| match source.only {
-        true => Ok(vec![LogInput::from_path(path)]),
-        false => match LogInput::files_of_log(&path) {
-            // A wrong path must not look like a log without records.
-            files if files.is_empty() => Err(format!("{}: there is no such log", path.display())),
-            files => Ok(files),
-        },
-    });
-    files.collect()
+    paths
+        .into_iter()
+        .map(|path| files_of(path, source.only))
+        .collect()
+}
+
+fn files_of(path: PathBuf, is_only: bool) -> Result<Vec<LogInput>, String> {
+    if path.is_dir() {
+        let text = path.display();
+        return Err(format!(
+            "{text}: this is a folder; name the current file of a log in it, which stands for its \
+             rotated files, too"
+        ));
+    }
+    if is_only {
+        return Ok(vec![LogInput::open(path)?]);
+    }
+    match LogInput::files_of_log(&path) {
+        // A wrong path must not look like a log without records.
+        files if files.is_empty() => Err(format!("{}: there is no such log", path.display())),
+        files => Ok(files),
+    }
 }
 
 fn configured(source: &LogSourceArgs) -> Result<PathBuf, String> {

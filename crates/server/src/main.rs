@@ -158,7 +158,13 @@ fn run(command: CliCommand) -> ExitCode {
         CliCommand::Status(status) => softirq::status(&status),
         CliCommand::Dashboard(args) => admin::dashboard_relay::run(&args, softirq::level_values),
         CliCommand::Top(top) => softirq::top(&top),
-        CliCommand::Log { operation } => log_reader::run(&operation),
+        CliCommand::Log { operation } => match log_reader::run(&operation) {
+            Ok(log_reader::ReadOutcome::Incomplete) => {
+                lowroad_privileges::helper::end();
+                return ExitCode::from(log_reader::INCOMPLETE_CODE);
+            }
+            read => read.map(|_| ()),
+        },
         CliCommand::Purge(purge) => softirq::purge(&purge),
         CliCommand::Trust => lowroad_tls_listener::trust().and_then(terminal_output::out),
         CliCommand::Doctor(doctor) => softirq::doctor(&doctor),

@@ -100,7 +100,7 @@ pub fn run(
     // TLS is prepared before root is given up, because usually only root can read private keys.
     let tls = TlsListeners::start(&config, &logger, account.as_ref())?;
     let mut admin = AdminListeners::open(&config)?;
-    if let Some(warning) = admin.warning() {
+    for warning in admin.warnings() {
         logger.warn(format_args!("{warning}"));
     }
     let changes = Arc::<ChangeFeed>::default();

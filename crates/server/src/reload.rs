@@ -63,8 +63,12 @@ pub fn reload(
     });
     let result = match applied {
         Ok(previous) => {
-            let text = format!("reload {number}: {} is in force", source.display());
+            let mut text = format!("reload {number}: {} is in force", source.display());
             logger.info(format_args!("{text}"));
+            if let Some(note) = &previous.restart_note {
+                logger.warn(format_args!("{note}"));
+                text = format!("{text}\n{note}");
+            }
             // The result is reported before this wait for requests in progress.
             previous.end(is_ending);
             Ok(text)
@@ -144,6 +148,8 @@ fn serve(running: &mut RunningServer, sites: Arc<SiteTable>) -> DrainingWorkers 
 
 /// The previous configuration's sites and applications, which are still needed by requests in progress.
 struct PreviousConfig {
+    /// The changes that are not in force.
+    restart_note: Option<String>,
     sites: Arc<SiteTable>,
     application_changes: ApplicationChanges,
 }
@@ -180,17 +186,19 @@ fn apply(
             let running = &mut *lock(running);
             running.listeners.close_unused(&running.config);
         })?;
-    let (draining, sites, logger) = {
+    let (draining, sites, logger, restart_note) = {
         let running = &mut *lock(running);
         let sites = running.sites.clone();
+        let restart_note = restart_note(&running.config, &prepared.config);
         let draining = activate(running, prepared);
-        (draining, sites, running.logger.clone())
+        (draining, sites, running.logger.clone(), restart_note)
     };
     // Drained workers no longer read their mailboxes.
     if !is_ending() {
         draining.wait(&logger);
     }
     Ok(PreviousConfig {
+        restart_note,
         sites,
         application_changes,
     })
@@ -264,19 +272,20 @@ fn activate(running: &mut RunningServer, prepared: PreparedConfig) -> DrainingWo
     if let Some(tier) = running.store.tier() {
         tier.resize(config.server.disk_cache_len_max);
     }
-    // The disk cache's limit is the one setting of `[server]` that takes effect without a restart.
-    let same_size = lowroad_config::ProcessConfig {
-        disk_cache_len_max: config.server.disk_cache_len_max,
-        ..running.config.server.clone()
-    };
-    let is_same = config.server == same_size
-        && config.log == running.config.log
-        && config.admin == running.config.admin;
-    if !is_same {
-        running.logger.warn(format_args!(
-            "changes in [server], [log] and [admin] need a restart"
-        ));
-    }
     running.config = config;
     draining
+}
+
+/// The message that changes are not in force, with their keys.
+fn restart_note(running: &Config, new: &Config) -> Option<String> {
+    // The disk cache's limit is the one setting of `[server]` that takes effect without a restart.
+    let same_size = lowroad_config::ProcessConfig {
+        disk_cache_len_max: new.server.disk_cache_len_max,
+        ..running.server.clone()
+    };
+    // Also compared by value, since a value may be written in several ways.
+    let is_same = new.server == same_size && new.log == running.log && new.admin == running.admin;
+    let keys = running.start_tables.changed_keys(&new.start_tables);
+    (!is_same && !keys.is_empty())
+        .then(|| format!("these changes need a restart: {}", keys.join(", ")))
 }

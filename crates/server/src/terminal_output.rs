@@ -3,6 +3,8 @@
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write, stderr, stdout};
 
+use lowroad_binary_log::export::invisible::escape_json;
+
 /// Prints to standard output and flushes it.
 ///
 /// # Errors
@@ -11,6 +13,16 @@ pub fn out(text: impl Display) -> Result<(), String> {
     let mut stdout = stdout().lock();
     // Standard output is flushed explicitly, because an error while the process exits would be lost.
     check_written(write!(stdout, "{text}").and_then(|()| stdout.flush()))
+}
+
+/// Prints JSON. Characters that a terminal obeys instead of showing them are escaped: a client may have chosen them.
+///
+/// # Errors
+/// As [`out`].
+pub fn json(value: &serde_json::Value) -> Result<(), String> {
+    let mut text = Vec::new();
+    escape_json(&format!("{value:#}\n"), &mut text);
+    out(String::from_utf8_lossy(&text))
 }
 
 /// Prints a line for the operator to standard error.

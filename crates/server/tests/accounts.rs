@@ -133,6 +133,15 @@ fn explain_shows_the_decision_without_side_effects() {
         is(&ask(path, &[]), "answer", answer);
     }
     assert_eq!(watched(), 1);
+    // As with curl, the URL names the server, and a Host the site: clients behind a port mapping send another port.
+    let url = format!("http://127.0.0.1:{port}/small.txt");
+    for host in ["Host: a.example:8080", "host:A.example"] {
+        let (_, said, complaint) = command(&["explain", "--admin", &admin, &url, "-H", host]);
+        assert_eq!(complaint, "");
+        is(&account(&said), "site", "a.example");
+    }
+    let (_, said, _) = command(&["explain", "--admin", &admin, &url, "-H", "Host:"]);
+    is(&account(&said), "answer", "400 Bad Request");
     // No site has the server's address as its name.
     let url = format!("http://127.0.0.1:{port}/");
     let (_, said, _) = command(&["explain", "--admin", &admin, &url]);
@@ -150,20 +159,43 @@ fn explain_reports_why_it_failed() {
     );
     let (done, _, complaint) = command(&["explain", "--admin", &admin, "http://a.example:1/"]);
     assert!(
-        !done && complaint.contains("listens at http://a.example:1/"),
+        !done && complaint.contains("does not listen at http://a.example:1/, but at 127.0.0.1:"),
         "{complaint}"
     );
     let nowhere = folder.path().join("nowhere").display().to_string();
     for arguments in [
         &["explain", "--admin", &nowhere, &url][..],
         &["status", "--admin", &nowhere],
+        &["status", "--json", "--admin", &nowhere],
+        &["purge", "all", "--admin", &nowhere],
+        &["reload", "--admin", &nowhere],
+        &["stop", "--admin", &nowhere],
+        &["dashboard", "--admin", &nowhere],
     ] {
         let (done, _, complaint) = command(arguments);
-        assert!(
-            !done && complaint.contains("no running server"),
-            "{complaint}"
-        );
+        let expected = format!("{nowhere}: no running server has this admin socket");
+        assert!(!done && complaint.contains(&expected), "{complaint}");
+        assert!(!complaint.contains("attach"), "{complaint}");
     }
+    let (done, _, complaint) = command(&["status", "--admin", "127.0.0.1:9000"]);
+    assert!(!done && complaint.contains("with a token"), "{complaint}");
+    let (done, _, complaint) = command(&["purge", "all", "--port", "1", "--admin", &admin]);
+    assert!(
+        !done && complaint.contains("does not listen at port 1"),
+        "{complaint}"
+    );
+}
+
+#[test]
+fn status_as_json_has_the_metrics_of_the_server() {
+    let (_folder, _server, admin) = asked();
+    let (done, said, complaint) = command(&["status", "--json", "--admin", &admin]);
+    assert!(done, "{complaint}");
+    let value: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    let server = &value["servers"][0];
+    assert_eq!(server["admin"], *admin);
+    let samples = &server["metrics"]["lowroad_connections_accepted"]["samples"];
+    assert_eq!(samples[0]["value"], 0);
 }
 
 #[test]

@@ -67,7 +67,7 @@ impl RequestOutcome {
     /// The level that produced the response.
     fn level(self) -> &'static str {
         match self {
-            RequestOutcome::Program | RequestOutcome::ProgramStored(_) => "module",
+            RequestOutcome::Program | RequestOutcome::ProgramStored(_) => "handler",
             RequestOutcome::Stored(HitKind::Fetched | HitKind::Coalesced | HitKind::Validated)
             | RequestOutcome::Passed => "origin",
             _ => "worker",

@@ -63,7 +63,8 @@ pub struct ExplainView {
     pub logger: ErrorLogger,
 }
 
-/// Explains how a GET request for `url` with these fields would be answered. `None` if no listener uses its port.
+/// Explains how a GET request for `url` with these fields would be answered. `None` if no listener uses its port. The
+/// URL selects the listener; as with curl, a Host among the fields replaces that of the URL.
 pub fn explain(view: &ExplainView, url: &str, fields: &[String]) -> Option<String> {
     let (authority, target) = split(url);
     let is_https = is_https(url);
@@ -81,11 +82,7 @@ pub fn explain(view: &ExplainView, url: &str, fields: &[String]) -> Option<Strin
     // For a host name, any listener of the port is suitable; the first is used.
     let exact = at_port().find(|(_, address)| address.ip().to_string() == ip);
     let (listener, _) = exact.or_else(|| at_port().next())?;
-    let mut head = format!("GET {target} HTTP/1.1\r\nHost: {authority}\r\n");
-    fields.iter().for_each(|field| {
-        let _ = write!(head, "{}\r\n", field.trim());
-    });
-    head.push_str("\r\n");
+    let head = request_head(authority, &target, fields);
     let mut out = format!("GET {url}\n");
     match h1::parse(head.as_bytes(), &view.limits) {
         Ok(Some(_)) => {
@@ -97,6 +94,25 @@ pub fn explain(view: &ExplainView, url: &str, fields: &[String]) -> Option<Strin
         Err(refusal) => write_refusal(refusal.status(), refusal.as_str(), &mut out),
     }
     Some(out)
+}
+
+/// The head of a GET request. As with curl, a Host among the fields replaces `authority`, and an empty one leaves the
+/// field out: behind a port mapping or a proxy, clients send another Host than the URL at which the server listens.
+pub fn request_head(authority: &str, target: &str, fields: &[String]) -> String {
+    let is_host = |field: &String| {
+        let (name, _) = field.split_once(':').unwrap_or_default();
+        name.trim().eq_ignore_ascii_case("host")
+    };
+    let mut head = format!("GET {target} HTTP/1.1\r\n");
+    if !fields.iter().any(is_host) {
+        let _ = write!(head, "Host: {authority}\r\n");
+    }
+    let is_left_out = |field: &&String| is_host(field) && field.trim().ends_with(':');
+    for field in fields.iter().filter(|field| !is_left_out(field)) {
+        let _ = write!(head, "{}\r\n", field.trim());
+    }
+    head.push_str("\r\n");
+    head
 }
 
 /// Whether the scheme of a URL is https.
@@ -339,7 +355,7 @@ impl Effects for ExplainTrace<'_> {
                 notes.route = Some(route.label.clone());
                 notes.answering_level = match route.is_origin {
                     true => "origin: fetched from it",
-                    false => "module: generated for each request",
+                    false => "handler: generated for each request",
                 };
             }
             TraceEvent::Unused(key, found) => {

@@ -41,6 +41,15 @@ pub enum PurgeRequest<'p> {
     Group(&'p [u8], &'p [u8]),
 }
 
+/// The port in a name.
+#[derive(Clone, Copy, Hash)]
+enum NamePort {
+    /// The port of a Host field, which may have none.
+    Exact(Option<u16>),
+    /// Any port: each object also has a name without its port, for purges of URLs without one.
+    Any,
+}
+
 /// The purge rules of a store.
 pub struct StorePurges {
     rules: Mutex<PurgeRules>,
@@ -178,17 +187,20 @@ impl StorePurges {
                 target,
                 is_prefix,
             } if !is_prefix || rules.hashes_prefix_len(target.len()) => {
-                // A request's Host may lack the port, or be missing (HTTP/1.0).
-                let authorities = [
-                    (Some(&**host), Some(*port)),
-                    (Some(&**host), None),
-                    (None, None),
-                ];
                 let name = |(host, port)| match is_prefix {
                     true => self.prefix(host, port, target),
                     false => self.url(host, port, target),
                 };
-                Ok(authorities.map(name).into())
+                // A request's Host may lack the port, or be missing (HTTP/1.0).
+                let names = match port {
+                    Some(port) => vec![
+                        (Some(&**host), NamePort::Exact(Some(*port))),
+                        (Some(&**host), NamePort::Exact(None)),
+                        (None, NamePort::Exact(None)),
+                    ],
+                    None => vec![(Some(&**host), NamePort::Any), (None, NamePort::Any)],
+                };
+                Ok(names.into_iter().map(name).collect())
             }
             _ => Err(pattern),
         }
@@ -260,9 +272,12 @@ impl StorePurges {
         let port = host.and_then(|_| host::port(authority));
         // Names are built from the decoded target, so that equivalent forms of a URL are purged together.
         let decoded = decode_target(target);
-        let mut names = vec![self.url(host, port, &decoded), self.host(host)];
-        let prefixes = prefix_lengths.range(..=decoded.len());
-        names.extend(prefixes.map(|&len| self.prefix(host, port, &decoded[..len])));
+        let ports = [NamePort::Exact(port), NamePort::Any];
+        let mut names = vec![self.host(host)];
+        names.extend(ports.map(|port| self.url(host, port, &decoded)));
+        for &len in prefix_lengths.range(..=decoded.len()) {
+            names.extend(ports.map(|port| self.prefix(host, port, &decoded[..len])));
+        }
         let Some(lifetime) = lifetime else {
             return names;
         };
@@ -273,11 +288,11 @@ impl StorePurges {
         names
     }
 
-    fn url(&self, host: Option<&[u8]>, port: Option<u16>, target: &[u8]) -> u64 {
+    fn url(&self, host: Option<&[u8]>, port: NamePort, target: &[u8]) -> u64 {
         self.hasher.hash_one(("url", host, port, target))
     }
 
-    fn prefix(&self, host: Option<&[u8]>, port: Option<u16>, start: &[u8]) -> u64 {
+    fn prefix(&self, host: Option<&[u8]>, port: NamePort, start: &[u8]) -> u64 {
         self.hasher.hash_one(("prefix", host, port, start))
     }
 

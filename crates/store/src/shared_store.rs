@@ -392,9 +392,9 @@ impl SharedStore {
         }
     }
 
-    /// Compares all objects with the purges now, instead of at their next look-up, and returns whether any was purged.
-    /// `None` if this would take long, or if there is a disk cache, which may have more matches.
-    pub fn apply_purges_now(&self) -> Option<bool> {
+    /// Compares all objects with the purges now, instead of at their next look-up: removes those that are purged, and
+    /// returns how many were purged or became stale. `None` if this would take long, or if there is a disk cache, which may have more matches.
+    pub fn apply_purges_now(&self) -> Option<u64> {
         let objects = |shard: &Mutex<CacheStore<VariantSet>>| lock(shard).counters().objects;
         let count: u64 = self.shards.iter().map(objects).sum();
         // Objects on disk can't be compared here, and comparing too many objects would block the shards.
@@ -404,15 +404,21 @@ impl SharedStore {
         let purged = |counters: PurgeCounters| counters.deleted + counters.stale;
         let count_before = purged(self.purge_counters());
         for shard in &self.shards {
-            let compare = |entry: &VariantSet| {
-                for object in entry.variants() {
-                    self.is_purged(entry.base.key(), object);
+            let mut outdated = Vec::new();
+            let collect = |entry: &VariantSet| {
+                if !entry.all(|object| self.is_up_to_date(object)) {
+                    outdated.push(entry.clone());
                 }
                 true
             };
-            lock(shard).retain(compare, &mut Vec::new());
+            lock(shard).retain(collect, &mut Vec::new());
+            // Removed, not only compared: a purged object that stays would count again at the next purge.
+            for entry in outdated {
+                let key = entry.base.key();
+                self.without_purged(self.hash(key), key, &entry);
+            }
         }
-        Some(purged(self.purge_counters()) > count_before)
+        Some(purged(self.purge_counters()) - count_before)
     }
 
     /// The purge rules.

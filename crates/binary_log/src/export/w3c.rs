@@ -53,7 +53,7 @@ pub fn append(entry: &AccessEntry<'_>, out: &mut Vec<u8>) {
 }
 
 /// Appends a space and a value: `+` for a space, as servers of this format write it, `%HH` for all that is not printable
-/// ASCII.
+/// ASCII, and for `+` and `%` themselves, so that decoding a value once gives its bytes.
 fn word(text: &[u8], out: &mut Vec<u8>) {
     out.push(b' ');
     if text.is_empty() {
@@ -63,7 +63,7 @@ fn word(text: &[u8], out: &mut Vec<u8>) {
         match byte {
             b' ' => out.push(b'+'),
             // In the draft a quote begins a string that may contain spaces.
-            b'!'..=b'~' if *byte != b'"' => out.push(*byte),
+            b'!'..=b'~' if !b"\"+%".contains(byte) => out.push(*byte),
             byte => out.extend_from_slice(format!("%{byte:02X}").as_bytes()),
         }
     }
@@ -79,7 +79,7 @@ mod tests {
             peer: [192, 0, 2, 7].into(),
             user: b"",
             unix_ms: 784_111_777_042,
-            line: b"GET /a?b=\"c HTTP/1.1",
+            line: b"GET /a%20+?b=\"c HTTP/1.1",
             host: b"example.com",
             status: 200,
             body_bytes: 5,
@@ -93,7 +93,7 @@ mod tests {
         };
         let mut out = Vec::new();
         append(&entry, &mut out);
-        let expected = "1994-11-06 08:49:37 192.0.2.7 - GET /a b=%22c HTTP/1.1 example.com 200 5 1.000017 \
+        let expected = "1994-11-06 08:49:37 192.0.2.7 - GET /a%2520%2B b=%22c HTTP/1.1 example.com 200 5 1.000017 \
                         Mozilla/5.0+(X11) - hit worker -\n";
         assert_eq!(String::from_utf8_lossy(&out), expected);
         let fields = BEGIN

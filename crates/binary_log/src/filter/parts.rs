@@ -3,6 +3,9 @@
 use std::net::IpAddr;
 use std::str::FromStr;
 
+/// The statuses of HTTP (RFC 9110 §15). A record may also have 0: a connection that was passed through.
+const STATUSES: std::ops::RangeInclusive<u16> = 100..=599;
+
 /// A range of statuses: `404`, `4xx` or `200-399`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatusRange {
@@ -21,19 +24,26 @@ impl FromStr for StatusRange {
     type Err = String;
 
     fn from_str(text: &str) -> Result<StatusRange, String> {
-        let number = |text: &str| text.parse::<u16>().ok();
+        // `parse` alone would accept a plus sign.
+        let is_number = |text: &&str| text.bytes().all(|byte| byte.is_ascii_digit());
+        let number = |text: &str| Some(text).filter(is_number)?.parse::<u16>().ok();
         let class = text
             .strip_suffix("xx")
             .and_then(number)
-            // Without this bound the multiplication by 100 below could overflow.
-            .filter(|class| *class < 10);
+            .filter(|class| (1..=5).contains(class));
         let range = match (class, text.split_once('-')) {
             (Some(class), _) => Some((class * 100, class * 100 + 99)),
             (None, Some((first, last))) => number(first).zip(number(last)),
             (None, None) => number(text).map(|status| (status, status)),
         };
-        let range = range.map(|(first, last)| StatusRange { first, last });
-        range.ok_or_else(|| "a status, like 404, 4xx or 200-399".to_owned())
+        let is_status = |status: &u16| *status == 0 || STATUSES.contains(status);
+        let range = range
+            .filter(|(first, last)| first <= last && is_status(first) && is_status(last))
+            .map(|(first, last)| StatusRange { first, last });
+        range.ok_or_else(|| {
+            "a status from 100 to 599 or 0, a class from 1xx to 5xx, or a range like 200-399"
+                .to_owned()
+        })
     }
 }
 
@@ -198,8 +208,14 @@ mod tests {
 
     #[test]
     fn malformed_status_ranges_are_refused() {
-        for text in ["xx", "99xx", "a", "-", "200-", ""] {
+        for text in [
+            "xx", "99xx", "6xx", "0xx", "a", "-", "200-", "", "600", "99", "500-400", "+404",
+            "400-4000",
+        ] {
             assert!(text.parse::<StatusRange>().is_err(), "{text}");
+        }
+        for text in ["0", "404", "1xx", "5xx", "200-399", "404-404"] {
+            assert!(text.parse::<StatusRange>().is_ok(), "{text}");
         }
     }
 }

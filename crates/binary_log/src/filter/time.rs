@@ -31,7 +31,9 @@ fn parse_date(text: &str) -> Option<u64> {
         None => (text, "00:00"),
     };
     let [year, month, day] = parts(date, '-')?;
-    if !(1970..10_000).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+    let is_month = (1970..10_000).contains(&year) && (1..=12).contains(&month);
+    // Compared with the next month's start, since 31 February would be a day in March.
+    if !is_month || day == 0 || days_before(year, month) + day > days_before(year, month + 1) {
         return None;
     }
     // Three digits exactly: the fraction is taken as milliseconds, so `.5` would mean 5 ms.
@@ -52,7 +54,7 @@ fn parse_date(text: &str) -> Option<u64> {
     Some(days * DAY_MS + hour * HOUR_MS + minute * MINUTE_MS + second * SECOND_MS + fraction)
 }
 
-/// The days from 1970-01-01 to the first of a month.
+/// The days from 1970-01-01 to the first of a month, of which 13 is that after the last.
 fn days_before(year: u64, month: u64) -> u64 {
     let is_leap = |year: u64| {
         year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
@@ -60,7 +62,7 @@ fn days_before(year: u64, month: u64) -> u64 {
     let of_years: u64 = (1970..year)
         .map(|year| 365 + u64::from(is_leap(year)))
         .sum();
-    let lens = [
+    let lens: [u64; 12] = [
         31,
         28 + u64::from(is_leap(year)),
         31,
@@ -72,6 +74,7 @@ fn days_before(year: u64, month: u64) -> u64 {
         30,
         31,
         30,
+        31,
     ];
     of_years + lens.iter().take(month as usize - 1).sum::<u64>()
 }
@@ -102,6 +105,12 @@ mod tests {
             ("2000-03-01", Some(951_868_800_000)),
             ("90s", Some(now - 90_000)),
             ("7d", Some(now - 7 * DAY_MS)),
+            ("2028-02-29", Some(1_835_395_200_000)),
+            ("2026-12-31", Some(1_798_675_200_000)),
+            ("2026-02-29", None),
+            ("2026-02-31", None),
+            ("2026-04-31", None),
+            ("2026-01-00", None),
             ("2026-13-01", None),
             ("2026-11-20T25:00", None),
             ("+5m", None),

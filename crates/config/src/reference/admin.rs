@@ -18,19 +18,19 @@ Prometheus and for other machines. [Observing a server](../observe.md) describes
         KeyReference::optional(
             "listen",
             "address and port",
-            "The address of the service. Clear text: use the loopback or a private network.",
+            "The address of the service, at which no site listens. Clear text: use the loopback or a private network; the server warns of other addresses.",
         )
         .only_with(&["token_file", "read_token_file"]),
         KeyReference::optional(
             "token_file",
             "path",
-            "A file with the token that permits everything: at least 16 characters on one line. It is read at the start, as root where the server starts as root.",
+            "A regular file of at most 4 KiB with the token that permits everything: at least 16 characters on one line. The server warns if other users can read it. It is read at the start, as root where the server starts as root.",
         )
         .only_with(&["listen"]),
         KeyReference::optional(
             "read_token_file",
             "path",
-            "A file with the token that permits looking only: metrics, status, explanations.",
+            "A file with another token, which permits looking only: metrics, status, explanations.",
         )
         .only_with(&["listen"]),
     ],

@@ -22,7 +22,28 @@ fn all_keys_of_admin_are_read() {
 #[test]
 fn admin_defaults() {
     assert_eq!(good(&in_site("")).admin, AdminConfig::default());
-    assert_eq!(good(&in_site("[admin]")).admin, AdminConfig::default());
+    assert_eq!(
+        shown(&in_site("[admin]")),
+        "3:1: admin: the table is empty, so it opens nothing (allowed: listen together with a file of a token)"
+    );
+}
+
+#[test]
+fn admin_address_is_not_that_of_a_site() {
+    let shown = |listen: &str| {
+        shown(&format!(
+            "[admin]\nlisten = \"{listen}\"\ntoken_file = \"/full\"\n[[site]]\nlisten = \"127.0.0.1:80\"\nroot = \"/\"\n"
+        ))
+    };
+    for listen in ["127.0.0.1:80", "0.0.0.0:80"] {
+        assert_eq!(
+            shown(listen),
+            format!(
+                "1:1: admin.listen: {listen} is in use: site[0] listens at 127.0.0.1:80 \
+                 (allowed: an address and port of its own)"
+            )
+        );
+    }
 }
 
 #[test]

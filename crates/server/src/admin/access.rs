@@ -1,22 +1,25 @@
 //! Access control of the admin service: a client of the Unix socket has all permissions, a client over TCP those of its
 //! token.
 
+use std::fs::File;
 use std::io;
 use std::net::IpAddr;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use lowroad_config::AdminConfig;
 use lowroad_http::status::StatusCode;
 use lowroad_limits::{ClientRates, RequestRate};
+use rustix::fs::{Mode, OFlags};
 
 use super::operations::AdminPermission;
 use super::problem::AdminProblem;
 
 /// Minimum length of a token; a shorter one could be guessed.
 const TOKEN_LEN_MIN: usize = 16;
-/// Maximum length of a token; a longer one suggests a wrong file.
-const TOKEN_LEN_MAX: usize = 4096;
+/// Maximum length of a token's file; a longer one suggests a wrong file.
+const TOKEN_LEN_MAX: u64 = 4096;
 /// Rate limit of wrong tokens from one address. An address that exceeds it gets 429 for all requests until the rate
 /// allows another attempt.
 const WRONG_TOKENS: RequestRate = RequestRate {
@@ -46,12 +49,48 @@ impl AdminAccess {
             Some(file) => AdminToken::read(file).map(Some),
             None => Ok(None),
         };
+        let full = token(&config.token_file)?;
+        let read = token(&config.read_token_file)?;
+        if let (Some(full), Some(read)) = (&full, &read)
+            && full.matches(&read.0)
+        {
+            return Err(
+                "token_file and read_token_file have the same token, which would permit everything; \
+                 use two tokens"
+                    .into(),
+            );
+        }
         Ok(AdminAccess {
-            full: token(&config.token_file)?,
-            read: token(&config.read_token_file)?,
+            full,
+            read,
             wrong: ClientRates::new(WRONG_TOKENS),
             refused: AtomicU64::new(0),
         })
+    }
+
+    /// Configured values that are accepted, but expose the service.
+    pub fn warnings(config: &AdminConfig) -> Vec<String> {
+        let files = [&config.token_file, &config.read_token_file];
+        let mut warnings: Vec<String> = files
+            .into_iter()
+            .flatten()
+            .filter(|file| is_open_to_others(file))
+            .map(|file| {
+                let file = file.display();
+                format!(
+                    "admin: {file}: other users can read or replace this token; chmod o-rwx {file}"
+                )
+            })
+            .collect();
+        if let Some(listen) = config.listen
+            && !is_private(listen.ip())
+        {
+            warnings.push(format!(
+                "admin.listen: {listen} may be reachable from other networks, and clients send their tokens \
+                 in clear text; use a loopback or private address, or a TLS proxy"
+            ));
+        }
+        warnings
     }
 
     /// Checks the Authorization field of a client over TCP.
@@ -65,40 +104,45 @@ impl AdminAccess {
         needed: AdminPermission,
         now_ms: u64,
     ) -> Result<(), AdminProblem> {
+        let Some(authorization) = authorization else {
+            // Not a guess, so it does not count as one: otherwise any local user could keep a scraper of the same
+            // address out.
+            return Err(self.refuse(
+                StatusCode::UNAUTHORIZED,
+                "send Authorization: Bearer with the token of token_file or read_token_file",
+            ));
+        };
         // Taken before the comparison: a client that exceeds its rate must not learn whether its token is right.
         if let Err(retry_after_ms) = self.wrong.take(peer, now_ms) {
-            self.refused.fetch_add(1, Relaxed);
             let detail = "too many wrong tokens from this address";
             return Err(AdminProblem {
                 retry_after_s: Some(retry_after_ms.div_ceil(1000)),
-                ..AdminProblem::new(StatusCode::TOO_MANY_REQUESTS, detail)
+                ..self.refuse(StatusCode::TOO_MANY_REQUESTS, detail)
             });
         }
-        if authorization.is_none() {
-            // Not a guess: otherwise any local user could keep a scraper of the same address out.
-            self.wrong.refund(peer, now_ms);
+        let permission = bearer(authorization).and_then(|token| self.permission(token));
+        let Some(permission) = permission else {
+            return Err(self.refuse(
+                StatusCode::UNAUTHORIZED,
+                "the token is neither that of token_file nor that of read_token_file, as the server read \
+                 them at its start; send it as Authorization: Bearer TOKEN",
+            ));
+        };
+        // Only wrong tokens use up the rate.
+        self.wrong.refund(peer, now_ms);
+        // The permissions are ordered: `Full` includes `Read`.
+        match permission >= needed {
+            true => Ok(()),
+            false => Err(self.refuse(
+                StatusCode::FORBIDDEN,
+                "this token permits looking only; changes need the token of token_file",
+            )),
         }
-        let permitted = bearer(authorization).and_then(|token| self.permission(token));
-        match permitted {
-            Some(permission) => {
-                // Only wrong tokens use up the rate.
-                self.wrong.refund(peer, now_ms);
-                // The permissions are ordered: `Full` includes `Read`.
-                if permission >= needed {
-                    return Ok(());
-                }
-                self.refused.fetch_add(1, Relaxed);
-                let detail =
-                    "this token permits looking only; changes need the token of token_file";
-                Err(AdminProblem::new(StatusCode::FORBIDDEN, detail))
-            }
-            None => {
-                self.refused.fetch_add(1, Relaxed);
-                let detail =
-                    "send Authorization: Bearer with the token of token_file or read_token_file";
-                Err(AdminProblem::new(StatusCode::UNAUTHORIZED, detail))
-            }
-        }
+    }
+
+    fn refuse(&self, status: StatusCode, detail: &str) -> AdminProblem {
+        self.refused.fetch_add(1, Relaxed);
+        AdminProblem::new(status, detail)
     }
 
     /// Number of refused requests.
@@ -153,17 +197,44 @@ pub fn is_same_secret(secret: &[u8], other: &[u8]) -> bool {
 
 fn read_bounded(file: &Path) -> io::Result<Vec<u8>> {
     use io::Read;
-    // Bounded, since the path may name a device or a huge file.
+    let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidInput, why);
+    // Opening a FIFO would wait for a writer without O_NONBLOCK, and a device may never end.
+    let opened = File::options()
+        .read(true)
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+        .open(file)?;
+    if !opened.metadata()?.is_file() {
+        return Err(invalid("not a regular file".into()));
+    }
     let mut bytes = Vec::new();
-    std::fs::File::open(file)?
-        .take(TOKEN_LEN_MAX as u64)
-        .read_to_end(&mut bytes)?;
-    Ok(bytes)
+    // One byte more than the maximum, so that a longer file is noticed and not cut.
+    opened.take(TOKEN_LEN_MAX + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > TOKEN_LEN_MAX {
+        true => Err(invalid(format!(
+            "longer than {TOKEN_LEN_MAX} bytes, so it is no file of a token"
+        ))),
+        false => Ok(bytes),
+    }
+}
+
+/// Whether users other than the owner and the group can read or write a file.
+fn is_open_to_others(file: &Path) -> bool {
+    let others = Mode::ROTH | Mode::WOTH;
+    file.metadata()
+        .is_ok_and(|meta| Mode::from_raw_mode(meta.mode()).intersects(others))
+}
+
+/// Whether only this machine and private networks can reach an address.
+fn is_private(ip: IpAddr) -> bool {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => ip.is_loopback() || ip.is_private() || ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local(),
+    }
 }
 
 /// The token of `Bearer TOKEN` (RFC 6750 §2.1).
-fn bearer(authorization: Option<&[u8]>) -> Option<&[u8]> {
-    let (scheme, token) = authorization?.split_at_checked(b"Bearer ".len())?;
+fn bearer(authorization: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = authorization.split_at_checked(b"Bearer ".len())?;
     scheme
         .eq_ignore_ascii_case(b"Bearer ")
         .then(|| token.trim_ascii())
@@ -256,10 +327,61 @@ mod tests {
             ("0123456789abcde\n", false),
             ("0123456789 abcdef", false),
             ("", false),
+            (&"x".repeat(4096), true),
+            (&"x".repeat(4097), false),
         ] {
             std::fs::write(&file, text).expect("a file");
             assert_eq!(AdminToken::read(&file).is_ok(), is_usable, "{text:?}");
         }
         assert!(AdminToken::read(&folder.path().join("none")).is_err());
+        // Opening a FIFO without a writer would block.
+        let fifo = folder.path().join("fifo");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRUSR).expect("a FIFO");
+        for other in [&fifo, folder.path()] {
+            let refusal = AdminToken::read(other).err().expect("no file");
+            assert!(refusal.contains("not a regular file"), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn equal_tokens_are_refused() {
+        let folder = lowroad_testkit::TempFolder::new();
+        let config = |read: &str| AdminConfig {
+            token_file: Some(folder.file("full", FULL)),
+            read_token_file: Some(folder.file("read", read)),
+            ..AdminConfig::default()
+        };
+        assert!(AdminAccess::new(&config(READ)).is_ok());
+        let refusal = AdminAccess::new(&config(FULL)).err().expect("equal");
+        assert!(refusal.contains("the same token"), "{refusal}");
+    }
+
+    #[test]
+    fn open_token_files_and_public_addresses_are_warnings() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = lowroad_testkit::TempFolder::new();
+        let file = folder.file("full", FULL);
+        let warnings = |mode: u32, listen: &str| {
+            let permissions = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(&file, permissions).expect("a mode");
+            AdminAccess::warnings(&AdminConfig {
+                listen: Some(listen.parse().expect("an address")),
+                token_file: Some(file.clone()),
+                read_token_file: None,
+            })
+        };
+        for (mode, listen, expected) in [
+            (0o600, "127.0.0.1:1", 0),
+            (0o640, "[::1]:1", 0),
+            (0o600, "10.0.0.1:1", 0),
+            (0o644, "127.0.0.1:1", 1),
+            (0o602, "192.168.0.1:1", 1),
+            (0o600, "0.0.0.0:1", 1),
+            (0o644, "[::]:1", 2),
+            (0o600, "192.0.2.1:1", 1),
+        ] {
+            let warnings = warnings(mode, listen);
+            assert_eq!(warnings.len(), expected, "{mode:o} {listen}: {warnings:?}");
+        }
     }
 }

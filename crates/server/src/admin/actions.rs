@@ -119,9 +119,19 @@ impl AdminActions {
         let view = view(&lock(&self.running));
         match explain::explain(&view, url, &headers) {
             Some(text) => Ok(AdminReply::text(text)),
-            None => Err(AdminProblem::not_found(format!(
-                "this server does not listen at {url}"
-            ))),
+            None => {
+                let addresses: Vec<String> = view
+                    .addresses
+                    .iter()
+                    .map(|(_, address)| address.to_string())
+                    .collect();
+                // A client's URL has the port of a mapping, as of a container, which the server does not know.
+                Err(AdminProblem::not_found(format!(
+                    "this server does not listen at {url}, but at {}; behind a port mapping, name the server's own \
+                     port in the URL, and the client's with -H 'Host: NAME:PORT'",
+                    addresses.join(", ")
+                )))
+            }
         }
     }
 
@@ -151,6 +161,8 @@ impl AdminActions {
             let detail = format!("this server does not listen at port {port}");
             return Err(AdminProblem::not_found(detail));
         }
+        // Earlier purges are applied first, so that their responses do not count as this one's.
+        store.apply_purges_now();
         target.purge(&store, purge::kind(is_soft));
         // Written to the disk before the response is sent, so that a confirmed purge survives a kill of the server.
         let is_durable = store
@@ -159,7 +171,7 @@ impl AdminActions {
         let report = PurgeReport {
             ports,
             is_durable,
-            is_unmatched: store.apply_purges_now() == Some(false),
+            removed: store.apply_purges_now(),
         };
         Ok(AdminReply::text(report.to_string()))
     }

@@ -12,7 +12,7 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
 
-use super::commands::{remove_dead, remove_if_dead, runtime_folder};
+use super::server_search::{remove_dead, remove_if_dead, runtime_folder};
 
 /// The listen backlog.
 const QUEUE_LEN: i32 = 128;

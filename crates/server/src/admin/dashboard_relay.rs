@@ -7,8 +7,8 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,14 +18,16 @@ use lowroad_http::method::Method;
 use lowroad_http::status::StatusCode;
 use serde_json::{Value, json};
 
-use super::commands::only_socket;
 use super::problem::AdminProblem;
 use super::relay_session::{RelayDecision, RelaySession};
+use super::server_search::{connect_failure, only_socket};
 use crate::cli::servers::DashboardArgs;
 use crate::terminal_output;
 
 /// Maximum number of simultaneous connections. A browser opens up to six for a page.
 const CONNECTION_COUNT_MAX: usize = 32;
+/// Maximum number of threads. Those of evicted connections end a moment later.
+const THREAD_COUNT_MAX: usize = 2 * CONNECTION_COUNT_MAX;
 /// The pause after a connection could not be accepted.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// Maximum time for the arrival of a request's head.
@@ -44,7 +46,7 @@ pub type LevelReader = fn() -> Option<Vec<Value>>;
 pub fn run(args: &DashboardArgs, levels: LevelReader) -> Result<(), String> {
     let socket = only_socket(args.admin.as_deref())?;
     // A server that can't be reached is reported here, not later by an empty page.
-    UnixStream::connect(&socket).map_err(|error| format!("{}: {error}", socket.display()))?;
+    UnixStream::connect(&socket).map_err(|error| connect_failure(&socket, &error))?;
     let failed = |error: io::Error| format!("the dashboard can't start: {error}");
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
     let port = listener.local_addr().map_err(failed)?.port();
@@ -63,7 +65,7 @@ pub fn run(args: &DashboardArgs, levels: LevelReader) -> Result<(), String> {
         admin: args.admin.clone(),
         socket: Mutex::new(socket),
         levels,
-        connections: AtomicUsize::new(0),
+        connections: Mutex::default(),
     });
     for client in listener.incoming() {
         match client {
@@ -89,38 +91,88 @@ struct DashboardRelay {
     /// The socket in use. A restarted server may have another one.
     socket: Mutex<PathBuf>,
     levels: LevelReader,
-    connections: AtomicUsize,
+    connections: Mutex<RelayConnections>,
+}
+
+/// The open connections.
+#[derive(Default)]
+struct RelayConnections {
+    /// Number of threads.
+    threads: usize,
+    /// The connections whose request has not arrived, the oldest first.
+    waiting: Vec<(u64, TcpStream)>,
+    /// Number of connections that were accepted.
+    accepted: u64,
+}
+
+impl RelayConnections {
+    /// Registers a connection, whose request is still to come. At the limit, evicts the oldest one without a request:
+    /// any process of the machine can connect, and idle connections must not keep the browser out. Returns the
+    /// connection's number, or `None` if all have requests.
+    fn add(&mut self, client: &TcpStream) -> Option<u64> {
+        if self.threads >= CONNECTION_COUNT_MAX {
+            if self.waiting.is_empty() || self.threads >= THREAD_COUNT_MAX {
+                return None;
+            }
+            let (_, evicted) = self.waiting.remove(0);
+            // Ends the read of its thread.
+            let _ = evicted.shutdown(Shutdown::Both);
+        }
+        self.threads += 1;
+        self.accepted += 1;
+        // Without a copy of the descriptor it can't be evicted, which its timeout makes up for.
+        if let Ok(copy) = client.try_clone() {
+            self.waiting.push((self.accepted, copy));
+        }
+        Some(self.accepted)
+    }
+
+    /// The request of a connection has arrived.
+    fn begin(&mut self, number: u64) {
+        self.waiting.retain(|(waiting, _)| *waiting != number);
+    }
+
+    /// The thread of a connection ends.
+    fn remove(&mut self, number: u64) {
+        self.begin(number);
+        self.threads -= 1;
+    }
 }
 
 impl DashboardRelay {
     fn accept(self: &Arc<Self>, mut client: TcpStream) {
-        if self.connections.fetch_add(1, Relaxed) >= CONNECTION_COUNT_MAX {
-            // The count was taken before the limit was known, so a refusal gives it back.
-            self.connections.fetch_sub(1, Relaxed);
+        let Some(number) = self.connections().add(&client) else {
             let status = StatusCode::SERVICE_UNAVAILABLE;
             let _ = refuse(&mut client, status, "too many connections to the dashboard");
             return;
-        }
+        };
         let relay = self.clone();
         let served = thread::Builder::new()
             .name("dashboard".into())
             .spawn(move || {
                 // A client that disconnects is not a failure.
-                let _ = relay.serve(&mut client);
-                relay.connections.fetch_sub(1, Relaxed);
+                let _ = relay.serve(number, &mut client);
+                relay.connections().remove(number);
             });
         if served.is_err() {
-            self.connections.fetch_sub(1, Relaxed);
+            self.connections().remove(number);
         }
     }
 
+    fn connections(&self) -> MutexGuard<'_, RelayConnections> {
+        self.connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Answers the only request of a connection.
-    fn serve(&self, client: &mut TcpStream) -> io::Result<()> {
+    fn serve(&self, number: u64, client: &mut TcpStream) -> io::Result<()> {
         client.set_write_timeout(Some(SEND_TIMEOUT))?;
         // An event is one small write, which Nagle's algorithm would delay until the one before is acknowledged.
         client.set_nodelay(true)?;
         let limits = RequestLimits::default();
         let buffer = read_head(client, limits.head_len_max)?;
+        self.connections().begin(number);
         let decision = match h1::parse(&buffer, &limits) {
             Ok(Some(head)) => self.session.decide(&head),
             // The client has closed the connection within its request, and expects no response.

@@ -37,6 +37,7 @@ pub struct AdminListeners {
     unix: Result<AdminSocket, String>,
     tcp: Option<ListenSocket>,
     access: Arc<AdminAccess>,
+    access_warnings: Vec<String>,
 }
 
 impl AdminListeners {
@@ -49,6 +50,7 @@ impl AdminListeners {
         Ok(AdminListeners {
             unix: AdminSocket::open(config.server.admin.as_deref()),
             access: Arc::new(AdminAccess::new(admin).map_err(|error| format!("admin: {error}"))?),
+            access_warnings: AdminAccess::warnings(admin),
             tcp: match admin.listen {
                 Some(address) => Some(open_tcp(address).map_err(|error| {
                     format!("admin.listen: can't listen at {address}: {error}")
@@ -58,9 +60,13 @@ impl AdminListeners {
         })
     }
 
-    /// The warning that the Unix socket could not be opened.
-    pub fn warning(&self) -> Option<&str> {
-        self.unix.as_ref().err().map(String::as_str)
+    /// The warnings that the Unix socket could not be opened, or that the service is exposed.
+    pub fn warnings(&self) -> impl Iterator<Item = &String> {
+        self.unix
+            .as_ref()
+            .err()
+            .into_iter()
+            .chain(&self.access_warnings)
     }
 
     /// The address of the TCP listener.

@@ -3,11 +3,14 @@
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Subcommand, ValueEnum};
 use lowroad_binary_log::export::ExportFormat;
 use lowroad_binary_log::filter::time::parse_time;
 use lowroad_binary_log::filter::{AddressRange, RecordFilter, StatusRange, TextPattern};
 use lowroad_binary_log::report::RankingKey;
+
+use super::CommandLine;
 
 /// `lowroad log`.
 #[derive(Subcommand)]
@@ -63,9 +66,12 @@ pub enum LogCommand {
         /// The format
         #[arg(long, value_enum, default_value = "csv")]
         format: FormatArg,
-        /// Into this file instead of standard output
+        /// Into this new file instead of standard output
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
+        /// Replace the file if it exists
+        #[arg(long, requires = "output")]
+        force: bool,
         #[command(flatten)]
         source: LogSourceArgs,
     },
@@ -110,11 +116,11 @@ pub struct LogSourceArgs {
     /// With this status: 404, 4xx or 200-399
     #[arg(long, value_name = "STATUS")]
     status: Vec<StatusRange>,
-    /// Answered by this level: softirq, worker, module or origin
-    #[arg(long, value_name = "LEVEL")]
+    /// Answered by this level: softirq, worker, handler or origin
+    #[arg(long, value_name = "LEVEL", hide_possible_values = true, value_parser = LEVELS)]
     level: Vec<String>,
     /// With this outcome: hit, miss, stale, revalidated, pass or made
-    #[arg(long, value_name = "OUTCOME")]
+    #[arg(long, value_name = "OUTCOME", hide_possible_values = true, value_parser = OUTCOMES)]
     outcome: Vec<String>,
     /// Of this client: ADDRESS or ADDRESS/BITS
     #[arg(long, value_name = "PREFIX")]
@@ -130,9 +136,32 @@ pub struct LogSourceArgs {
     max_duration: Option<u64>,
 }
 
+/// The levels in records.
+const LEVELS: [&str; 4] = ["softirq", "worker", "handler", "origin"];
+/// The outcomes in records.
+const OUTCOMES: [&str; 6] = ["hit", "miss", "stale", "revalidated", "pass", "made"];
+
 impl LogSourceArgs {
-    /// The conditions of records.
+    /// The conditions of records. Ends the program like any wrong command line if no record can meet them.
     pub fn filter(&self) -> RecordFilter {
+        let refusal = match (
+            self.since.zip(self.until),
+            self.min_duration.zip(self.max_duration),
+        ) {
+            (Some((since, until)), _) if since >= until => {
+                "--since must be earlier than --until: no record is between them"
+            }
+            (_, Some((least, most))) if least > most => {
+                "--min-duration must be at most --max-duration: no record is between them"
+            }
+            _ => return self.checked_filter(),
+        };
+        CommandLine::command()
+            .error(ErrorKind::ValueValidation, refusal)
+            .exit()
+    }
+
+    fn checked_filter(&self) -> RecordFilter {
         let patterns = |texts: &[String], ignores_case| {
             let patterns = texts
                 .iter()

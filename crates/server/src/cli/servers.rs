@@ -63,8 +63,14 @@ pub struct StatusArgs {
     #[cfg(feature = "softirq")]
     #[arg(long)]
     pub softirq: bool,
-    /// Only attached levels, as JSON
-    #[cfg(feature = "softirq")]
+    #[cfg_attr(
+        feature = "softirq",
+        doc = "Print JSON: all metrics of the server, and the attached levels"
+    )]
+    #[cfg_attr(
+        not(feature = "softirq"),
+        doc = "Print all metrics of the server as JSON"
+    )]
     #[arg(long)]
     pub json: bool,
     /// Measure the run times of the levels' programs for a second

@@ -12,7 +12,7 @@ use lowroad_binary_log::filter::RecordFilter;
 use lowroad_log::AccessEntry;
 
 use super::printer::RecordPrinter;
-use super::source::{LogFileReader, LogInput, ReadFlow, new_reader};
+use super::source::{LogFileReader, LogInput, ReadFlow, ReadOutcome, new_reader};
 
 /// Interval at which the file is checked for new blocks, which a server writes once in `block_age` or when they are
 /// full.
@@ -24,6 +24,9 @@ pub struct LogFollower {
     path: PathBuf,
     reader: LogReader,
     file: LogFileReader,
+    /// The rotated files up to the open one, as listed when that was last found. If it is deleted, they tell which file
+    /// follows it.
+    known: Vec<PathBuf>,
 }
 
 impl LogFollower {
@@ -51,15 +54,24 @@ impl LogFollower {
             }
             Ok(ReadFlow::Continue)
         })?;
-        Ok((LogFollower { path, reader, file }, lines))
+        let mut follower = LogFollower {
+            path,
+            reader,
+            file,
+            known: Vec::new(),
+        };
+        // Lists the files before this one, in case it is deleted before it is followed.
+        follower.next_file();
+        Ok((follower, lines))
     }
 
     /// Ends the reading, and reports the damage at the end of the file.
     ///
     /// # Errors
     /// It is no binary log.
-    pub fn finish(&mut self) -> Result<(), String> {
-        self.file.finish(&mut self.reader)
+    pub fn finish(&mut self) -> Result<ReadOutcome, String> {
+        self.file.finish(&mut self.reader)?;
+        Ok(ReadOutcome::from_file(&self.file))
     }
 
     /// Prints new records until the output is closed or the process is ended.
@@ -70,7 +82,8 @@ impl LogFollower {
         &mut self,
         filter: &RecordFilter,
         printer: &mut RecordPrinter,
-    ) -> Result<(), String> {
+    ) -> Result<ReadOutcome, String> {
+        let mut outcome = ReadOutcome::Complete;
         loop {
             // Checked before the file is read: after a rotation nothing more is written to it, so the read gets its
             // rest.
@@ -79,12 +92,12 @@ impl LogFollower {
             if self.file.read(&mut self.reader, filter, &mut print)? == ReadFlow::Stop
                 || printer.flush()? == ReadFlow::Stop
             {
-                return Ok(());
+                return Ok(outcome.and(ReadOutcome::from_file(&self.file)));
             }
             match next {
                 Some(next) => {
                     // The file is complete: what is left unread of it is damage, not a block to wait for.
-                    self.finish()?;
+                    outcome = outcome.and(self.finish()?);
                     self.file = LogFileReader::open(LogInput::from_path(next), &mut self.reader)?;
                 }
                 None => thread::sleep(LOOK_INTERVAL),
@@ -92,20 +105,73 @@ impl LogFollower {
         }
     }
 
-    /// The file that follows the open one, if that was rotated.
-    fn next_file(&self) -> Option<PathBuf> {
+    /// The file that follows the open one, if that was rotated or deleted.
+    fn next_file(&mut self) -> Option<PathBuf> {
         let own = self.file.file.metadata().ok()?;
         // A rotation renames the file, so its inode identifies it, not its name.
         let is_own = |path: &PathBuf| {
             let other = std::fs::metadata(path);
             other.is_ok_and(|other| (other.dev(), other.ino()) == (own.dev(), own.ino()))
         };
-        let files = log_files(&self.path);
+        let mut files = log_files(&self.path);
         match files.iter().position(is_own) {
-            // Several rotations may have passed.
-            Some(place) => files.get(place + 1).cloned(),
-            // Renamed by another program, or deleted.
-            None => Some(self.path.clone()).filter(|path| path.exists()),
+            Some(place) => {
+                // Several rotations may have passed.
+                let next = files.get(place + 1).cloned();
+                files.truncate(place + 1);
+                // The next file will have the path of the current one.
+                self.known = files;
+                self.known.retain(|file| *file != self.path);
+                next
+            }
+            // Renamed by another program, or deleted: it is followed by the first file that came after it.
+            None => files.into_iter().find(|file| !self.known.contains(file)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lowroad_binary_log::export::{ExportFormat, RecordExporter};
+    use lowroad_testkit::TempFolder;
+
+    use super::*;
+
+    /// A follower of a log whose files have no records.
+    fn follower(log: &std::path::Path) -> LogFollower {
+        let mut printer = RecordPrinter::to_stdout(RecordExporter::new(ExportFormat::Combined));
+        let input = LogInput::open(log.to_path_buf()).expect("a file");
+        let read = LogFollower::read(input, &RecordFilter::default(), 0, &mut printer);
+        read.expect("a follower").0
+    }
+
+    #[test]
+    fn no_file_is_skipped_if_the_open_one_is_deleted() {
+        let folder = TempFolder::new();
+        let rotated = |hour: u32| format!("acc.20261129T{hour:02}1846123Z");
+        folder.file(rotated(3), "");
+        let log = folder.file("acc", "");
+        let mut open = follower(&log);
+        assert_eq!(open.next_file(), None);
+        // Rotated three times, and the file that was open is deleted, as by `total_len_max`.
+        std::fs::remove_file(&log).expect("removed");
+        assert_eq!(open.next_file(), None);
+        let next = folder.file(rotated(5), "");
+        folder.file(rotated(6), "");
+        folder.file("acc", "");
+        assert_eq!(open.next_file(), Some(next.clone()));
+        // The same for a rotated file.
+        let mut open = LogFollower {
+            file: LogFileReader::open(
+                LogInput::from_path(next.clone()),
+                &mut new_reader().expect("a reader"),
+            )
+            .expect("a file"),
+            ..open
+        };
+        let after = folder.path().join(rotated(6));
+        assert_eq!(open.next_file(), Some(after.clone()));
+        std::fs::remove_file(next).expect("removed");
+        assert_eq!(open.next_file(), Some(after));
     }
 }

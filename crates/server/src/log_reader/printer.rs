@@ -56,14 +56,26 @@ impl RecordPrinter {
         RecordPrinter::new(Box::new(io::stdout()), exporter)
     }
 
-    /// Prints into a new file.
+    /// Prints into a new file. With `is_replacing`, the file may exist.
     ///
     /// # Errors
     /// The file exists already, or can't be created.
-    pub fn to_file(path: &Path, exporter: RecordExporter) -> Result<RecordPrinter, String> {
-        // An export never replaces a file: the name may be that of a log by mistake.
-        let file = File::create_new(path);
-        let file = file.map_err(|error| format!("{}: {error}", path.display()))?;
+    pub fn to_file(
+        path: &Path,
+        is_replacing: bool,
+        exporter: RecordExporter,
+    ) -> Result<RecordPrinter, String> {
+        let file = match is_replacing {
+            true => File::create(path),
+            false => File::create_new(path),
+        };
+        let file = file.map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => format!(
+                "{}: the file exists already; --force replaces it",
+                path.display()
+            ),
+            _ => format!("{}: {error}", path.display()),
+        })?;
         Ok(RecordPrinter::new(Box::new(file), exporter))
     }
 

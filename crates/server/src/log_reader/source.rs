@@ -24,6 +24,33 @@ pub enum ReadFlow {
     Stop,
 }
 
+/// Whether all records were read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadOutcome {
+    /// All records were read, or all that the output accepted.
+    Complete,
+    /// Records are missing, which was reported.
+    Incomplete,
+}
+
+impl ReadOutcome {
+    /// The outcome of both.
+    pub fn and(self, other: ReadOutcome) -> ReadOutcome {
+        match (self, other) {
+            (ReadOutcome::Complete, ReadOutcome::Complete) => ReadOutcome::Complete,
+            _ => ReadOutcome::Incomplete,
+        }
+    }
+
+    /// The outcome of reading a file.
+    pub fn from_file(file: &LogFileReader) -> ReadOutcome {
+        match file.is_damaged() {
+            true => ReadOutcome::Incomplete,
+            false => ReadOutcome::Complete,
+        }
+    }
+}
+
 /// Receives records.
 pub type OnRecord<'a> = dyn FnMut(&AccessEntry<'_>) -> Result<ReadFlow, String> + 'a;
 
@@ -39,6 +66,27 @@ impl LogInput {
     /// A single file.
     pub fn from_path(path: PathBuf) -> LogInput {
         LogInput { path, file: None }
+    }
+
+    /// A single file, which is opened now.
+    ///
+    /// # Errors
+    /// It can't be opened.
+    pub fn open(path: PathBuf) -> Result<LogInput, String> {
+        let file = File::open(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(LogInput {
+            path,
+            file: Some(file),
+        })
+    }
+
+    /// Whether a path names this file.
+    pub fn is_file(&self, path: &Path) -> bool {
+        let id = |path: &Path| {
+            let meta = std::fs::metadata(path).ok()?;
+            Some((meta.dev(), meta.ino()))
+        };
+        id(path).is_some_and(|other| Some(other) == id(&self.path))
     }
 
     /// The files of the log at a path, the oldest first, the current one last.
@@ -83,6 +131,7 @@ pub struct LogFileReader {
     chunk: Vec<u8>,
     /// Records that are known to be lost in this file.
     lost: u64,
+    is_damaged: bool,
 }
 
 impl LogFileReader {
@@ -100,7 +149,13 @@ impl LogFileReader {
             file,
             chunk: vec![0; READ_LEN],
             lost: 0,
+            is_damaged: false,
         })
+    }
+
+    /// Whether damage was reported: records of the file are missing.
+    pub fn is_damaged(&self) -> bool {
+        self.is_damaged
     }
 
     /// Reads up to the current end of the file.
@@ -179,6 +234,7 @@ impl LogFileReader {
     }
 
     fn report(&mut self, damage: &ReadDamage) {
+        self.is_damaged = true;
         self.lost = self.lost.saturating_add(damage.lost_records());
         terminal_output::note(format_args!("{}: {damage}", self.path.display()));
     }
@@ -192,8 +248,9 @@ pub fn read_files(
     files: Vec<LogInput>,
     filter: &RecordFilter,
     on_record: &mut OnRecord<'_>,
-) -> Result<ReadFlow, String> {
+) -> Result<(ReadFlow, ReadOutcome), String> {
     let mut reader = new_reader()?;
+    let mut outcome = ReadOutcome::Complete;
     // A file that can't be read does not keep the others from being read.
     let mut failed = Vec::new();
     for input in files {
@@ -204,13 +261,17 @@ pub fn read_files(
                 continue;
             }
         };
-        if file.read(&mut reader, filter, on_record)? == ReadFlow::Stop {
-            return Ok(ReadFlow::Stop);
+        let flow = file.read(&mut reader, filter, on_record)?;
+        if flow == ReadFlow::Continue {
+            failed.extend(file.finish(&mut reader).err());
         }
-        failed.extend(file.finish(&mut reader).err());
+        outcome = outcome.and(ReadOutcome::from_file(&file));
+        if flow == ReadFlow::Stop {
+            return Ok((flow, outcome));
+        }
     }
     match failed.is_empty() {
-        true => Ok(ReadFlow::Continue),
+        true => Ok((ReadFlow::Continue, outcome)),
         false => Err(failed.join("\n")),
     }
 }

@@ -65,6 +65,22 @@ The command line is wrong.
 Warnings only: the server would start.
 ";
 
+const EXIT_STATUS_OF_LOG: &str = "\
+.SH EXIT STATUS
+.TP
+.B 0
+All records were read.
+.TP
+.B 1
+There is no log, a file is no binary log or can't be read, or the output can't be written.
+.TP
+.B 2
+The command line is wrong.
+.TP
+.B 3
+Records are missing, as standard error reports; all others were read.
+";
+
 /// Pages of the commands that run a server, which handles signals.
 const SERVERS: [&str; 4] = [
     "lowroad",
@@ -324,6 +340,7 @@ pub(super) fn for_page(name: &str) -> String {
     }
     text += match name {
         "lowroad-check" => EXIT_STATUS_OF_CHECK,
+        name if name.starts_with("lowroad-log") => EXIT_STATUS_OF_LOG,
         _ => EXIT_STATUS,
     };
     if let Some((_, examples)) = EXAMPLES.iter().find(|(page, _)| *page == name) {

@@ -8,6 +8,7 @@ use crate::running_server::RunningServer;
 /// Adds the metrics of the cache.
 pub fn add(running: &RunningServer, out: &mut MetricSnapshot) {
     memory(running, out);
+    watches(running, out);
     purges(running, out);
     disk(running, out);
 }
@@ -72,6 +73,25 @@ fn memory(running: &RunningServer, out: &mut MetricSnapshot) {
     ] {
         out.counter(format!("lowroad_cache_{name}"), help, value);
     }
+}
+
+fn watches(running: &RunningServer, out: &mut MetricSnapshot) {
+    out.gauge(
+        "lowroad_folders_watched",
+        "Folders that are watched for changes of stored files.",
+        running.fetcher.loader().folders_watched() as u64,
+    );
+    let watches = lowroad_engine::file::watch_counters();
+    out.gauge(
+        "lowroad_files_watched",
+        "Long files that are watched for changes while they are sent.",
+        watches.watched,
+    );
+    out.counter(
+        "lowroad_file_watches_refused",
+        "Long files sent without being watched, at the limit of watches.",
+        watches.refused,
+    );
 }
 
 fn purges(running: &RunningServer, out: &mut MetricSnapshot) {

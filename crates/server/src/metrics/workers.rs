@@ -61,7 +61,7 @@ fn metric_name(name: &str) -> String {
         "handshake_failures" => "tls_handshake_failures",
         "clear_text" => "tls_clear_text_connections",
         "kernel_tls" => "tls_kernel_connections",
-        "over_connections_max" => "connections_refused_total_limit",
+        "over_connections_max" => "connections_refused_server_limit",
         "over_address_max" => "connections_refused_address_limit",
         "rate_too_low" => "connections_closed_rate_min",
         "broken" => "connections_broken",

@@ -90,11 +90,7 @@ impl ExplainRequest {
             None => format!("http://{}", args.url),
         };
         let (authority, target) = lowroad_site::explain::split(&url);
-        let mut head = format!("GET {target} HTTP/1.1\r\nHost: {authority}\r\n");
-        for field in &args.headers {
-            let _ = write!(head, "{}\r\n", field.trim());
-        }
-        head.push_str("\r\n");
+        let head = lowroad_site::explain::request_head(authority, &target, &args.headers);
         let port = lowroad_http::host::port(authority.as_bytes()).unwrap_or(80);
         let address = address_in(authority);
         Ok(ExplainRequest {
@@ -379,8 +375,9 @@ fn status_text(status: u16) -> String {
 /// Lists responses that are published under the same URL for other request fields, since browsers send more fields than
 /// this request has.
 fn variants(published: &[PublishedEntry<'_>], url: &str, out: &mut String) {
-    // A request target never contains a fragment.
-    let Ok(pattern) = RequestPattern::parse(url.split('#').next().unwrap_or(url)) else {
+    let (authority, target) = lowroad_site::explain::split(url);
+    let pattern = RequestPattern::from_url(authority.as_bytes(), target.as_bytes(), false);
+    let Ok(pattern) = pattern else {
         return;
     };
     let mut others: Vec<&PublishedResponse> = published

@@ -1,14 +1,14 @@
 //! `lowroad purge`: removes responses from running servers and from the levels of this namespace. Servers are purged
 //! first, because a level could otherwise fetch a purged response again.
 
-use lowroad_response_cache::purge::{NOTHING_MATCHED, PurgeReport, PurgeTarget};
+use lowroad_response_cache::purge::{self, PurgeReport, PurgeTarget};
 use lowroad_softirq::key::RequestKey;
 use lowroad_softirq::level::SoftirqLevel;
 use lowroad_softirq::level::publisher::{self, PublishedResponse};
 use lowroad_softirq::pattern::{self, RequestPattern};
 
 use super::{levels, namespace};
-use crate::admin;
+use crate::admin::{self, PurgeFailure};
 use crate::cli::servers::PurgeArgs;
 use crate::terminal_output;
 
@@ -16,21 +16,32 @@ use crate::terminal_output;
 /// purge begins. The daemon notices the purge before it publishes the next response.
 const ROUNDS: usize = 3;
 
-/// Purges servers and levels. Prints the number of responses removed from levels; those removed from servers are not
-/// counted.
+/// Purges servers and levels. Prints the numbers of responses removed from both.
 ///
 /// # Errors
 /// A message for the user.
 pub fn purge(args: &PurgeArgs) -> Result<(), String> {
     let target: PurgeTarget = args.what.parse()?;
-    let servers = match &args.netns {
+    let reports = match &args.netns {
         Some(namespace) => {
             namespace::enter_namespace(namespace)?;
             admin::request_purge(args, &namespace::is_in_namespace)
         }
         None => admin::request_purge(args, admin::EVERY_SERVER),
     };
-    let purged = purge_levels(args, &target, &servers)?;
+    let (servers, failure) = match reports {
+        Ok(servers) => (servers, None),
+        Err(failure) => (Vec::new(), Some(failure)),
+    };
+    let servers = &servers[..];
+    let purged = match (purge_levels(args, &target, servers), failure) {
+        (Err(no_level), Some(PurgeFailure::NoServer(reason))) if args.admin.is_none() => {
+            return Err(format!("{reason}; and {no_level}"));
+        }
+        // A server that was named, or that has refused the purge, is meant rather than a level.
+        (Err(_), Some(failure)) => return Err(failure.into_text()),
+        (purged, _) => purged?,
+    };
     let count = match purged {
         1 => "1 response".to_owned(),
         _ => format!("{} responses", levels::group_digits(purged)),
@@ -38,15 +49,15 @@ pub fn purge(args: &PurgeArgs) -> Result<(), String> {
     terminal_output::out(match (servers.is_empty(), purged) {
         (true, 0) => "no published response matched\n".to_owned(),
         (true, _) => format!("purged {count}\n"),
-        (false, 0) if servers.iter().all(|server| server.is_unmatched) => {
-            NOTHING_MATCHED.to_owned()
-        }
-        (false, 0) => "purged at once\n".to_owned(),
-        (false, _) => format!("purged at once, and {count} of the levels below\n"),
+        (false, 0) => format!("{}\n", purge::summary(servers, args.soft)),
+        (false, _) => format!(
+            "{}; purged {count} of the levels below\n",
+            purge::summary(servers, args.soft)
+        ),
     })
 }
 
-/// Purges the levels. It is an error if there is no level and no server was purged either.
+/// Purges the levels. It is an error if there is no suitable level and no server was purged either.
 fn purge_levels(
     args: &PurgeArgs,
     target: &PurgeTarget,
@@ -54,12 +65,7 @@ fn purge_levels(
 ) -> Result<u64, String> {
     let found = if servers.is_empty() {
         if matches!(target, PurgeTarget::Tag(_) | PurgeTarget::Group(_)) {
-            return Err(format!(
-                "{}: only servers support tags and groups, and no running server with an \
-                 accessible admin socket was found (name the socket with --admin PATH; --netns \
-                 excludes servers of other namespaces)",
-                args.what
-            ));
+            return Err("only servers support tags and groups".into());
         }
         levels::at_least_one(args.port)?
     } else {

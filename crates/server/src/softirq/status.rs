@@ -5,6 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use lowroad_softirq::programs::runs::{self, BpfStatsGuard, RunStats};
+use serde_json::Value;
 
 use super::advice;
 use super::answer_shares::{self, AnswerShares};
@@ -27,25 +28,31 @@ const SAME_TIME_S: u64 = 10;
 /// When there is no server or level to show: a message for the user.
 pub fn status(args: &StatusArgs) -> Result<(), String> {
     // With these options only levels are shown, so no server is queried.
-    let levels_only = args.softirq || args.json || args.stats || args.netns.is_some();
+    let levels_only = args.softirq || args.stats || args.netns.is_some();
     if args.admin.is_some() && !levels_only {
-        return admin::print_status(args.admin.as_deref());
+        return match args.json {
+            true => print_json(admin::status_values(args.admin.as_deref())?, &[], &[]),
+            false => admin::print_status(args.admin.as_deref()),
+        };
     }
     if let Some(namespace) = &args.netns {
         namespace::enter_namespace(namespace)?;
     }
     if levels_only {
-        return print_levels(args);
+        return print_levels(args, Vec::new());
+    }
+    if args.json {
+        return print_all_json(args);
     }
     let server = admin::print_status(None);
     // Users who may not open maps still get the server's counters.
     let (found, broken) = levels::all().unwrap_or_default();
     let is_empty = found.is_empty() && worker::instances::all().is_empty();
     match (server, is_empty) {
-        (Err(_), false) => print_levels(args),
+        (Err(_), false) => print_levels(args, Vec::new()),
         (Ok(()), false) => {
             terminal_output::out("\n")?;
-            print_levels(args)
+            print_levels(args, Vec::new())
         }
         (Err(error), true) => match broken.first() {
             Some(broken) => Err(broken.clone()),
@@ -53,6 +60,29 @@ pub fn status(args: &StatusArgs) -> Result<(), String> {
         },
         (Ok(()), true) => Ok(()),
     }
+}
+
+/// Prints the servers and the levels as JSON.
+fn print_all_json(args: &StatusArgs) -> Result<(), String> {
+    let servers = admin::status_values(None);
+    let (found, _) = levels::all().unwrap_or_default();
+    let is_empty = found.is_empty() && worker::instances::all().is_empty();
+    match (servers, is_empty) {
+        (Err(error), true) => Err(format!("{error}; and nothing is attached here")),
+        (Ok(servers), true) => print_json(servers, &[], &[]),
+        (servers, false) => print_levels(args, servers.unwrap_or_default()),
+    }
+}
+
+fn print_json(
+    servers: Vec<Value>,
+    views: &[LevelView],
+    workers: &[WorkerInstance],
+) -> Result<(), String> {
+    let levels: Vec<_> = views.iter().map(json::level_value).collect();
+    let workers: Vec<_> = workers.iter().map(json::worker_value).collect();
+    let value = serde_json::json!({"servers": servers, "levels": levels, "workers": workers});
+    terminal_output::json(&value)
 }
 
 /// The levels for the dashboard, as `--json` has them; `None` if this user may not read them.
@@ -64,7 +94,8 @@ pub fn level_values() -> Option<Vec<serde_json::Value>> {
     (!is_unseen).then(|| views.iter().map(json::level_value).collect())
 }
 
-fn print_levels(args: &StatusArgs) -> Result<(), String> {
+/// Prints the levels; as JSON with `servers`.
+fn print_levels(args: &StatusArgs, servers: Vec<Value>) -> Result<(), String> {
     let workers = worker::instances::all();
     let levels = match workers.is_empty() {
         true => levels::at_least_one(None)?,
@@ -92,10 +123,7 @@ fn print_levels(args: &StatusArgs) -> Result<(), String> {
         views.push(view);
     }
     if args.json {
-        let all: Vec<_> = views.iter().map(json::level_value).collect();
-        let workers: Vec<_> = workers.iter().map(json::worker_value).collect();
-        let value = serde_json::json!({"levels": all, "workers": workers});
-        return terminal_output::out(format_args!("{value:#}\n"));
+        return print_json(servers, &views, &workers);
     }
     let is_counted = args.stats || runs::is_counting_enabled();
     let levels = views.iter().map(|view| text(view, is_counted));

@@ -1,7 +1,7 @@
 //! The softirq level's commands in a build without the feature. Commands that also concern servers query only servers.
 
 use lowroad_config::BuildFeature;
-use lowroad_response_cache::purge::{NOTHING_MATCHED, PurgeTarget};
+use lowroad_response_cache::purge::{self, PurgeTarget};
 
 use crate::cli::ExplainArgs;
 use crate::cli::servers::{PurgeArgs, StatusArgs};
@@ -43,7 +43,12 @@ pub fn explain(args: &ExplainArgs) -> Result<(), String> {
 
 /// `lowroad status`.
 pub fn status(args: &StatusArgs) -> Result<(), String> {
-    admin::print_status(args.admin.as_deref())
+    let admin = args.admin.as_deref();
+    if args.json {
+        let value = serde_json::json!({"servers": admin::status_values(admin)?});
+        return terminal_output::json(&value);
+    }
+    admin::print_status(admin)
 }
 
 /// The levels for the dashboard: this build has none.
@@ -54,17 +59,9 @@ pub fn level_values() -> Option<Vec<serde_json::Value>> {
 /// `lowroad purge`.
 pub fn purge(args: &PurgeArgs) -> Result<(), String> {
     let _: PurgeTarget = args.what.parse()?;
-    let servers = admin::request_purge(args, admin::EVERY_SERVER);
-    if servers.is_empty() {
-        return Err(format!(
-            "{}: no running server with an accessible admin socket was found",
-            args.what
-        ));
-    }
-    match servers.iter().all(|server| server.is_unmatched) {
-        true => terminal_output::out(NOTHING_MATCHED),
-        false => terminal_output::out("purged at once\n"),
-    }
+    let servers =
+        admin::request_purge(args, admin::EVERY_SERVER).map_err(admin::PurgeFailure::into_text)?;
+    terminal_output::out(format_args!("{}\n", purge::summary(&servers, args.soft)))
 }
 
 /// `lowroad attach`.

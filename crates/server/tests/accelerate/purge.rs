@@ -139,21 +139,48 @@ fn validation_freshens_soft_purged_response() {
 #[test]
 fn purge_command_supports_host_and_soft() {
     let front = front("ETag: \"a\"\r\n");
-    let purge = |arguments: &[&str]| {
-        let said = front.run_command(&[&["purge"], arguments].concat());
-        assert_eq!(said, "purged at once\n", "{arguments:?}");
-    };
+    let purge = |arguments: &[&str]| front.run_command(&[&["purge"], arguments].concat());
     assert_eq!(front.get("/", "").text(), "0");
     let said = front.run_command(&["purge", "host:other"]);
     assert!(said.starts_with("no stored response matched"), "{said}");
     assert_eq!(front.get("/", "").text(), "0");
-    purge(&["host:test"]);
+    assert_eq!(purge(&["host:test"]), "removed 1 stored response\n");
     assert_eq!(front.get("/", "").text(), "1");
-    purge(&["test/", "--soft"]);
+    assert_eq!(
+        purge(&["test/", "--soft"]),
+        "made 1 stored response stale\n"
+    );
     assert_eq!(front.get("/", "").text(), "2");
     let requests = front.origin.requests();
     let validates = |at: usize| requests[at].field("if-none-match").is_some();
     assert!(!validates(1) && validates(2));
+}
+
+#[test]
+fn purge_command_finds_responses_of_a_mapped_port() {
+    let front = front("");
+    let get = |host: &str| {
+        let mut client = front.connect();
+        client.send(format!("GET /a HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        client.response().text()
+    };
+    // A container's port 80 may be the host's 8080, which is what clients send.
+    assert_eq!([get("test:8080"), get("test")], ["0", "1"]);
+    assert!(
+        front
+            .run_command(&["purge", "http://test:81/b"])
+            .starts_with("no stored response matched")
+    );
+    let purge = |what| front.run_command(&["purge", what]);
+    assert_eq!(purge("http://test/a"), "removed 2 stored responses\n");
+    assert_eq!([get("test:8080"), get("test")], ["2", "3"]);
+    assert_eq!(purge("http://test:8080/*"), "removed 2 stored responses\n");
+    assert_eq!([get("test:8080"), get("test")], ["4", "5"]);
+    assert_eq!(purge("http://test:80/a"), "removed 1 stored response\n");
+    assert_eq!([get("test:8080"), get("test")], ["4", "6"]);
+    // A purge that is not applied at once does not count as the next one's.
+    assert_eq!(front.request("PURGE", "/a", "").status, 200);
+    assert!(purge("http://other/").starts_with("no stored response matched"));
 }
 
 #[test]

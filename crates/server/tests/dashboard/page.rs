@@ -195,6 +195,17 @@ fn the_page_fits_a_phone() {
         browser.wait_for("innerWidth < 600");
         let width = browser.evaluate("document.documentElement.scrollWidth <= innerWidth");
         assert_eq!(width, Value::Bool(true), "{}", browser.name());
+        // No value of a table is beyond the edge, where only scrolling would show it.
+        let cells = "[...document.querySelectorAll('tbody th, tbody td')]";
+        let fits = format!("{cells}.every(it => it.getBoundingClientRect().right <= innerWidth)");
+        assert_eq!(
+            browser.evaluate(&fits),
+            Value::Bool(true),
+            "{}",
+            browser.name()
+        );
+        let count = browser.evaluate(&format!("{cells}.length > 10"));
+        assert_eq!(count, Value::Bool(true), "{}", browser.name());
         assert_is_sound(browser);
     });
 }
@@ -209,5 +220,8 @@ fn an_ended_server_is_noticed() {
         subject.server.wait_for_end();
         browser.wait_for("document.querySelector('#state[data-state=lost]')");
         assert!(whole_text(browser).contains("Connection lost"));
+        // The last numbers stay, marked as old.
+        assert!(whole_text(browser).contains("Numbers of "));
+        browser.wait_for("document.body.matches('.stale')");
     });
 }

@@ -134,18 +134,37 @@ fn events_pass_as_they_come() {
 }
 
 #[test]
-fn connections_are_bounded_and_return() {
+fn idle_connections_make_room_for_requests() {
     let subject = Subject::start();
     let dashboard = subject.dashboard(&[]);
     let session = Session::open(&dashboard);
-    let idle: Vec<TestClient> = (0..32)
+    let _idle: Vec<TestClient> = (0..100)
         .map(|_| TestClient::connect(dashboard.address()))
         .collect();
-    // The threads of earlier connections may not have ended yet, so the refusal comes at once or soon.
+    // The threads of evicted connections may not have ended yet.
+    wait_until("a place", || {
+        (session.ask("GET", "/v1/status", "").status == 200).then_some(())
+    });
+}
+
+#[test]
+fn connections_with_requests_are_bounded_and_return() {
+    let subject = Subject::start();
+    let dashboard = subject.dashboard(&[]);
+    let session = Session::open(&dashboard);
+    let line = format!("GET {}/v1/events", session.folder);
+    let streams: Vec<TestClient> = (0..32)
+        .map(|_| {
+            let mut stream = request(&dashboard, &line, &session.cookie);
+            // Connections without a request would be evicted.
+            assert!(stream.receive_once(), "the stream has ended");
+            stream
+        })
+        .collect();
     wait_until("a refusal", || {
         (session.ask("GET", "/v1/status", "").status == 503).then_some(())
     });
-    drop(idle);
+    drop(streams);
     wait_until("a place", || {
         (session.ask("GET", "/v1/status", "").status == 200).then_some(())
     });

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
+use crate::status_names::status_names;
 use crate::support::{ObservedServer, has_prometheus, promtool};
 use crate::text_format::Scrape;
 
@@ -79,6 +80,9 @@ fn full_scrape() -> Scrape {
     observed.scrape()
 }
 
+const TABLE_HEAD: &str =
+    "| metric | `lowroad status` | type | labels | meaning |\n|---|---|---|---|---|\n";
+
 #[test]
 fn dashboard_and_alerts_use_existing_metrics() {
     let scrape = full_scrape();
@@ -116,10 +120,19 @@ fn dashboard_panels_do_not_overlap() {
     }
 }
 
+/// Names in code font, separated by commas.
+fn quoted<'n>(names: impl Iterator<Item = &'n String>) -> String {
+    let names: Vec<String> = names.map(|name| format!("`{name}`")).collect();
+    names.join(", ")
+}
+
 #[test]
 fn metrics_table_matches_a_scrape() {
-    let scrape = full_scrape();
-    let mut table = String::from("| metric | type | labels | meaning |\n|---|---|---|---|\n");
+    let observed = ObservedServer::start();
+    observed.make_requests();
+    let scrape = observed.scrape();
+    let status_names = status_names(&observed, &scrape);
+    let mut table = TABLE_HEAD.to_owned();
     for (name, family) in &scrape.families {
         let mut labels = BTreeSet::new();
         for (sample, of_sample, _) in &scrape.samples {
@@ -127,7 +140,6 @@ fn metrics_table_matches_a_scrape() {
                 labels.extend(of_sample.keys().filter(|label| *label != "le"));
             }
         }
-        let labels: Vec<String> = labels.iter().map(|label| format!("`{label}`")).collect();
         let kind = match name.strip_suffix("_info") {
             Some(_) => "info",
             None => &family.kind,
@@ -135,8 +147,9 @@ fn metrics_table_matches_a_scrape() {
         let help = family.help.trim_end_matches('.');
         writeln!(
             table,
-            "| `{name}` | {kind} | {} | {help} |",
-            labels.join(", ")
+            "| `{name}` | {} | {kind} | {} | {help} |",
+            quoted(status_names.get(name).into_iter().flatten()),
+            quoted(labels.into_iter())
         )
         .expect("a string");
     }
@@ -152,7 +165,7 @@ fn metrics_table_matches_a_scrape() {
     assert!(
         page[start..end] == table,
         "docs/observe/metrics.md differs from the metrics; write it anew: \
-         LOWROAD_WRITE_METRICS=1 cargo test -p lowroad --test metrics the_table"
+         LOWROAD_WRITE_METRICS=1 cargo test -p lowroad --test metrics metrics_table"
     );
 }
 

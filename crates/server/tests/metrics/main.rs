@@ -7,5 +7,6 @@ mod prometheus;
 mod scopes;
 mod service;
 mod slow_scrapes;
+mod status_names;
 mod support;
 mod text_format;

@@ -150,7 +150,7 @@ fn explain_names_handler_and_route() {
         ("/say.php", "fastcgi unix:"),
     ] {
         let said = host.command_output(&["explain", &format!("http://{address}{path}")]);
-        assert!(said.contains("level                  module"), "{said}");
+        assert!(said.contains("level                  handler"), "{said}");
         assert!(
             said.contains(&format!("route                  {label}")),
             "{said}"
@@ -174,7 +174,7 @@ fn access_log_names_the_handler_level() {
     let lines: Vec<&str> = log.lines().collect();
     assert_eq!(lines.len(), 6, "{log}");
     for line in &lines[..5] {
-        assert!(line.contains("\"level\":\"module\""), "{line}");
+        assert!(line.contains("\"level\":\"handler\""), "{line}");
     }
     assert!(lines[5].contains("\"level\":\"worker\""), "{}", lines[5]);
 }

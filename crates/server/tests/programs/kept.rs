@@ -105,7 +105,7 @@ fn vary_stores_a_variant_for_each_language() {
     assert_eq!(get(&mut client, ""), (200, "3".into()));
     // A purge of the URL removes all its variants.
     let said = host.command_output(&["purge", "http://test/cgi/n"]);
-    assert_eq!(said, "purged at once\n");
+    assert_eq!(said, "removed 3 stored responses\n");
     assert_eq!(get(&mut client, english), (200, "4".into()));
 }
 

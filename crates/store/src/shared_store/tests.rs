@@ -154,7 +154,10 @@ fn purge_by_url_host_tag_and_group() {
     for (what, is_meant) in [
         ("all", true),
         ("a:8080/xy?z", true),
-        ("a/xy?z", false),
+        ("a/xy?z", true),
+        ("a:81/xy?z", false),
+        ("a/xy*", true),
+        ("a:81/xy*", false),
         ("a:8080/xy", false),
         ("a:8080/xy*", true),
         ("b:8080/xy?z", false),
