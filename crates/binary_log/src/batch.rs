@@ -13,13 +13,54 @@ use lowroad_log::AccessEntry;
 use crate::limits::{TEXT_LEN_MAX, WORD_LEN_MAX};
 
 /// The length of a record's header.
-const HEADER_LEN: usize = 60;
+pub const HEADER_LEN: usize = 60;
 /// The offset of the words' lengths in the header.
 const WORD_LENS: usize = 47;
 /// The offset of the texts' lengths in the header.
 const TEXT_LENS: usize = 50;
 /// The flag of a response that was sent completely.
 const WHOLE: u8 = 1;
+
+/// The header of a record.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordHeader {
+    /// As in [`AccessEntry`].
+    pub unix_ms: u64,
+    /// As in [`AccessEntry`].
+    pub duration_us: u64,
+    /// As in [`AccessEntry`].
+    pub body_bytes: u64,
+    /// As in [`AccessEntry`].
+    pub peer: IpAddr,
+    /// As in [`AccessEntry`].
+    pub status: u16,
+    /// As in [`AccessEntry`].
+    pub whole: bool,
+    /// The lengths of outcome, level and version of TLS.
+    pub word_lens: [u8; 3],
+    /// The lengths of user, request line, host, Referer and User-Agent.
+    pub text_lens: [u16; 5],
+}
+
+impl RecordHeader {
+    /// Encodes the header of a record with this length.
+    #[inline]
+    fn encode(&self, record_len: usize, header: &mut [u8; HEADER_LEN]) {
+        // The length comes first and counts itself, so that a reader finds the next record without reading this one.
+        header[..4].copy_from_slice(&(record_len as u32).to_le_bytes());
+        header[4..12].copy_from_slice(&self.unix_ms.to_le_bytes());
+        header[12..20].copy_from_slice(&self.duration_us.to_le_bytes());
+        header[20..28].copy_from_slice(&self.body_bytes.to_le_bytes());
+        header[28..44].copy_from_slice(&mapped(self.peer));
+        header[44..46].copy_from_slice(&self.status.to_le_bytes());
+        header[46] = if self.whole { WHOLE } else { 0 };
+        header[WORD_LENS..TEXT_LENS].copy_from_slice(&self.word_lens);
+        for (number, len) in self.text_lens.iter().enumerate() {
+            let at = TEXT_LENS + 2 * number;
+            header[at..at + 2].copy_from_slice(&len.to_le_bytes());
+        }
+    }
+}
 
 /// Appends a record to a batch.
 pub fn append_record(entry: &AccessEntry<'_>, out: &mut Vec<u8>) {
@@ -34,30 +75,36 @@ pub fn append_record(entry: &AccessEntry<'_>, out: &mut Vec<u8>) {
         entry.user_agent,
     ]
     .map(|text| truncated(text, TEXT_LEN_MAX));
-    let mut header = [0; HEADER_LEN];
-    let mut len = HEADER_LEN;
-    for (number, word) in words.iter().enumerate() {
-        header[WORD_LENS + number] = word.len() as u8;
-        len += word.len();
-    }
-    for (number, text) in texts.iter().enumerate() {
-        let at = TEXT_LENS + 2 * number;
-        header[at..at + 2].copy_from_slice(&(text.len() as u16).to_le_bytes());
-        len += text.len();
-    }
-    // The length comes first and counts itself, so that a reader finds the next record without reading this one.
-    header[..4].copy_from_slice(&(len as u32).to_le_bytes());
-    header[4..12].copy_from_slice(&entry.unix_ms.to_le_bytes());
-    header[12..20].copy_from_slice(&entry.duration_us.to_le_bytes());
-    header[20..28].copy_from_slice(&entry.body_bytes.to_le_bytes());
-    header[28..44].copy_from_slice(&mapped(entry.peer));
-    header[44..46].copy_from_slice(&entry.status.to_le_bytes());
-    header[46] = if entry.whole { WHOLE } else { 0 };
+    let header = RecordHeader {
+        unix_ms: entry.unix_ms,
+        duration_us: entry.duration_us,
+        body_bytes: entry.body_bytes,
+        peer: entry.peer,
+        status: entry.status,
+        whole: entry.whole,
+        word_lens: words.map(|word| word.len() as u8),
+        text_lens: texts.map(|text| text.len() as u16),
+    };
+    let parts_len: usize = words.iter().chain(&texts).map(|part| part.len()).sum();
+    let mut encoded = [0; HEADER_LEN];
+    header.encode(HEADER_LEN + parts_len, &mut encoded);
     // One reservation for all parts: growing for each of them could move the batch several times.
-    out.reserve(len);
-    out.extend_from_slice(&header);
+    out.reserve(HEADER_LEN + parts_len);
+    out.extend_from_slice(&encoded);
     for part in words.into_iter().chain(texts) {
         out.extend_from_slice(part);
+    }
+}
+
+/// Appends a record that is already assembled, by one copy. `record` has [`HEADER_LEN`] bytes of any content for the
+/// header; outcome, level, version of TLS, user, request line, host, Referer and User-Agent follow, adjacent. The
+/// lengths of the header must be theirs.
+#[inline]
+pub fn append_assembled(header: &RecordHeader, record: &mut [u8], out: &mut Vec<u8>) {
+    let len = record.len();
+    if let Some(encoded) = record.first_chunk_mut() {
+        header.encode(len, encoded);
+        out.extend_from_slice(record);
     }
 }
 
@@ -194,6 +241,27 @@ mod tests {
         assert_eq!(again, batch);
         // An incomplete record is not read.
         assert_eq!(records(&batch[..batch.len() - 1]).count(), 2);
+    }
+
+    #[test]
+    fn assembled_record_equals_a_record_of_single_parts() {
+        let entry = entry(b"GET / HTTP/1.1");
+        let header = RecordHeader {
+            unix_ms: entry.unix_ms,
+            duration_us: entry.duration_us,
+            body_bytes: entry.body_bytes,
+            peer: entry.peer,
+            status: entry.status,
+            whole: entry.whole,
+            word_lens: [3, 6, 7],
+            text_lens: [3, 14, 11, 9, 6],
+        };
+        let mut record = vec![b'x'; HEADER_LEN];
+        record.extend_from_slice(b"hitworkerTLSv1.3annGET / HTTP/1.1example.comhttp://x/curl/8");
+        let (mut single, mut assembled) = (vec![1], vec![1]);
+        append_record(&entry, &mut single);
+        append_assembled(&header, &mut record, &mut assembled);
+        assert_eq!(assembled, single);
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub mod names;
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -54,7 +55,10 @@ pub type OnFileEvent = Box<dyn FnMut(FileEvent) + Send>;
 
 /// The files of a binary log.
 pub struct LogFiles {
+    /// The configured path, for opening the log again.
     path: PathBuf,
+    /// The file at the path, behind symbolic links: this one is renamed, so that a link keeps its meaning.
+    real_path: PathBuf,
     file: File,
     len: u64,
     created_ms: u64,
@@ -88,6 +92,7 @@ impl LogFiles {
         let mut files = LogFiles {
             len: 0,
             created_ms: 0,
+            real_path: path.clone(),
             path,
             file,
             limits,
@@ -106,6 +111,7 @@ impl LogFiles {
     fn note_file(&mut self) -> io::Result<()> {
         let meta = self.file.metadata()?;
         self.len = meta.len();
+        self.real_path = real_path(&self.path);
         // Not all file systems have a time of creation.
         let created = meta.created().or_else(|_| meta.modified());
         // Its age, not the time of this start, decides about rotation: frequent restarts must not postpone it.
@@ -155,24 +161,40 @@ impl LogFiles {
     /// Appends all blocks, or on an error none.
     fn append(&mut self, blocks: &[u8]) -> io::Result<()> {
         let len = blocks.len() as u64;
+        // Asked for each block: another process may write the same file.
+        self.len = self.file.metadata()?.len();
         // A log that can't be rotated must not fill the disk.
         if self.len + len > self.limits.total_len_max {
             let text = "it has the length of all files together, and can't be rotated";
             return Err(io::Error::new(ErrorKind::StorageFull, text));
         }
-        match self.file.write_all(blocks) {
-            Ok(()) => {
-                self.len += len;
-                Ok(())
-            }
-            Err(error) => {
-                // A part may have been written. If it can't be removed, a reader finds the next block behind it.
-                let _ = self.file.set_len(self.len);
-                // Asked again: if the part could not be removed, it counts as a part of the file.
-                self.len = self.file.metadata().map_or(self.len, |meta| meta.len());
-                Err(error)
+        let mut rest = blocks;
+        while !rest.is_empty() {
+            match self.file.write(rest) {
+                Ok(0) => {
+                    return self
+                        .remove_part(blocks.len() - rest.len(), ErrorKind::WriteZero.into());
+                }
+                Ok(written) => rest = &rest[written..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return self.remove_part(blocks.len() - rest.len(), error),
             }
         }
+        self.len += len;
+        Ok(())
+    }
+
+    /// Removes the part of the blocks that was written before an error, which is returned.
+    fn remove_part(&mut self, written: usize, error: io::Error) -> io::Result<()> {
+        let grown_len = self.len + written as u64;
+        let is_last = |file: &File| file.metadata().is_ok_and(|meta| meta.len() == grown_len);
+        // Not if another process has written behind the part: its blocks would be removed too. A reader finds the next
+        // block behind an incomplete one.
+        if written > 0 && is_last(&self.file) {
+            let _ = self.file.set_len(self.len);
+        }
+        self.len = self.file.metadata().map_or(self.len, |meta| meta.len());
+        Err(error)
     }
 
     /// Counts the records of a block. Returns the number of lost ones.
@@ -200,6 +222,7 @@ impl LogFiles {
 
     fn rotate_if_due(&mut self) {
         let now_ms = now_ms();
+        self.replace_deleted();
         let age_ms = now_ms.saturating_sub(self.created_ms);
         // An empty file is not rotated by age: a server without requests would leave a file for each period.
         let is_due = self.len >= self.limits.file_len_max
@@ -216,19 +239,31 @@ impl LogFiles {
         }
     }
 
+    /// Creates the file again if it was deleted: its records would be lost at the end of the process.
+    fn replace_deleted(&mut self) {
+        if self.file.metadata().is_ok_and(|meta| meta.nlink() > 0) {
+            return;
+        }
+        // If this process may not create it, records go to the deleted file until a signal opens the log again.
+        if let Ok(file) = writer::open(&LogDestination::File(self.path.clone())) {
+            self.file = file;
+            let _ = self.note_file();
+        }
+    }
+
     /// Renames the file, and opens a new one.
     fn rotate(&mut self, now_ms: u64) -> io::Result<()> {
         // Renamed, not copied: readers that have it open keep reading, and no record is written twice.
-        let rotated = names::unused(&self.path, now_ms);
-        std::fs::rename(&self.path, &rotated)?;
-        match writer::open(&LogDestination::File(self.path.clone())) {
+        let rotated = names::unused(&self.real_path, now_ms);
+        std::fs::rename(&self.real_path, &rotated)?;
+        match writer::open(&LogDestination::File(self.real_path.clone())) {
             Ok(file) => {
                 self.file = file;
                 self.note_file()
             }
             Err(error) => {
                 // Without a new file the log continues in the old one, which gets its name back.
-                let _ = std::fs::rename(&rotated, &self.path);
+                let _ = std::fs::rename(&rotated, &self.real_path);
                 Err(error)
             }
         }
@@ -236,7 +271,7 @@ impl LogFiles {
 
     /// Deletes the oldest files until the total is within its limit, with a current file of maximum length.
     fn delete_oldest(&mut self) {
-        let rotated = names::rotated(&self.path);
+        let rotated = names::rotated(&self.real_path);
         let mut total: u64 = rotated.iter().map(|file| file.len).sum();
         let room = self
             .limits
@@ -310,9 +345,14 @@ fn unix_ms(time: SystemTime) -> u64 {
     })
 }
 
+/// The path behind symbolic links. A missing file is in the folder that the path names.
+fn real_path(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
+
 /// The existing files of a log, the oldest first, the current one last.
 pub fn log_files(path: &Path) -> Vec<PathBuf> {
-    let mut files: Vec<_> = names::rotated(path)
+    let mut files: Vec<_> = names::rotated(&real_path(path))
         .into_iter()
         .map(|file| file.path)
         .collect();
@@ -321,3 +361,6 @@ pub fn log_files(path: &Path) -> Vec<PathBuf> {
     }
     files
 }
+
+#[cfg(test)]
+mod tests;

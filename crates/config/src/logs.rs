@@ -1,6 +1,10 @@
-//! Reads `[log]`.
+//! Reads `[log]` and `[[log.access]]`.
 //!
 //! Keys and ranges are here; their meaning and defaults are in [`crate::schema`].
+
+mod conditions;
+mod format;
+mod messages;
 
 use crate::named::DAY_MS;
 use crate::reader::{ConfigSection, ConfigValue};
@@ -13,42 +17,103 @@ const FILE_LEN_MIN: u64 = 64 << 10;
 /// The minimum number of files that must fit into the total length.
 const TOTAL_FACTOR_MIN: u64 = 4;
 const TIB: u64 = 1 << 40;
+/// The maximum number of access logs: a request may be written to each of them.
+const LOGS_MAX: usize = 32;
 
 /// The keys of a binary access log.
 const BINARY_KEYS: [&str; 4] = ["block_age", "rotate_len", "rotate_age", "total_len_max"];
 
 pub(crate) fn log(section: ConfigSection<'_>) -> LogConfig {
     let default = LogConfig::default();
-    let path = access(&section);
-    let format = section.choice(
-        "format",
-        &[
-            ("combined", AccessLogFormat::Combined),
-            ("extended", AccessLogFormat::Extended),
-            ("json", AccessLogFormat::Json),
-            ("binary", AccessLogFormat::Binary),
-        ],
-        AccessLogFormat::default(),
-    );
+    let item = section.item("access");
+    let access = match item.as_ref().filter(|item| item.is_array()) {
+        Some(list) => {
+            let items = list.items().unwrap_or_default();
+            let logs: Vec<_> = items.iter().filter_map(ConfigValue::section).collect();
+            // These keys belong to one log.
+            for key in ["format", "fields", "escape"]
+                .into_iter()
+                .chain(BINARY_KEYS)
+            {
+                section.only_with(key, "access = \"FILE\"; of several logs in [[log.access]]");
+            }
+            if logs.len() > LOGS_MAX {
+                section.report(format!("more than {LOGS_MAX} access logs"), "");
+            }
+            logs.into_iter().filter_map(access_log).collect()
+        }
+        None => {
+            let (path, is_set) = single_target(item.as_ref());
+            let log = keys_of_log(&section, path, is_set);
+            log.into_iter().collect()
+        }
+    };
     let levels = [
         ("error", ErrorLogLevel::Error),
         ("warn", ErrorLogLevel::Warn),
         ("info", ErrorLogLevel::Info),
         ("debug", ErrorLogLevel::Debug),
     ];
-    let binary = binary(&section);
-    check_binary(&section, path.as_ref(), format);
     let log = LogConfig {
-        access: path.map(|path| AccessLogConfig {
-            path,
-            format,
-            binary,
-        }),
+        access,
         error: error(&section).unwrap_or(default.error),
         level: section.choice("level", &levels, default.level),
     };
+    check_files(&section, &log);
     section.finish();
     log
+}
+
+/// Reads `[[log.access]]`.
+fn access_log(section: ConfigSection<'_>) -> Option<AccessLogConfig> {
+    let path = section.required("to").and_then(|item| {
+        let text = item.text()?;
+        access_target(&item, text)
+    });
+    let conditions = conditions::conditions(&section);
+    let (facility, tag) = messages::fields(&section, path.as_ref());
+    let log = keys_of_log(&section, path, true);
+    section.finish();
+    log.map(|log| AccessLogConfig {
+        conditions,
+        facility: facility.unwrap_or(log.facility),
+        tag: tag.unwrap_or(log.tag),
+        ..log
+    })
+}
+
+/// Reads the keys that `[log]` and `[[log.access]]` have. `has_target` is false if the log is off.
+fn keys_of_log(
+    section: &ConfigSection<'_>,
+    path: Option<LogTarget>,
+    has_target: bool,
+) -> Option<AccessLogConfig> {
+    let format = format::format(section);
+    let binary = binary(section);
+    check_binary(section, path.as_ref(), &format, has_target);
+    Some(AccessLogConfig {
+        binary,
+        ..AccessLogConfig::new(path?, format)
+    })
+}
+
+/// Reports two logs that write the same file: their lines would be mixed.
+fn check_files(section: &ConfigSection<'_>, log: &LogConfig) {
+    let paths = log.access.iter().map(|access| &access.path);
+    let mut earlier = vec![(&log.error, "the error log")];
+    for target in paths {
+        let same = earlier.iter().find(|(other, _)| *other == target);
+        if let (LogTarget::File(path), Some((_, other))) = (target, same) {
+            section.report(
+                format!(
+                    "{} is the file of an access log and of {other}",
+                    path.display()
+                ),
+                "a file for each log",
+            );
+        }
+        earlier.push((target, "another access log"));
+    }
 }
 
 fn binary(section: &ConfigSection<'_>) -> BinaryLogConfig {
@@ -82,8 +147,13 @@ fn binary(section: &ConfigSection<'_>) -> BinaryLogConfig {
 }
 
 /// Reports a binary log that is no file, and its keys with another format.
-fn check_binary(section: &ConfigSection<'_>, path: Option<&LogTarget>, format: AccessLogFormat) {
-    if format != AccessLogFormat::Binary {
+fn check_binary(
+    section: &ConfigSection<'_>,
+    path: Option<&LogTarget>,
+    format: &AccessLogFormat,
+    has_target: bool,
+) {
+    if *format != AccessLogFormat::Binary {
         for key in BINARY_KEYS
             .iter()
             .filter(|key| !section.is_absent_or_empty(key))
@@ -93,26 +163,43 @@ fn check_binary(section: &ConfigSection<'_>, path: Option<&LogTarget>, format: A
                 "format = \"binary\" together with it; logrotate rotates files of lines",
             );
         }
-    } else if matches!(path, Some(LogTarget::Stdout | LogTarget::Stderr)) {
+    } else if !has_target {
         section.report(
-            "a binary access log can't go to stdout or stderr",
+            "format is \"binary\", but access is not set",
+            "access = \"FILE\" together with it",
+        );
+    } else if path.is_some_and(|path| !matches!(path, LogTarget::File(_))) {
+        section.report(
+            "a binary access log can't go to stdout, stderr, syslog or the journal",
             "a file, which lowroad log reads",
         );
     }
 }
 
-/// The access log's target; None also for `"off"`.
-fn access(section: &ConfigSection<'_>) -> Option<LogTarget> {
-    let item = section.item("access")?;
-    item.text()
-        // The word `off` stands for no log, since TOML has no null.
-        .filter(|text| *text != "off")
-        .and_then(|text| target(&item, text))
+/// The target of the access log of `[log]`, and whether there is such a log: not with `"off"`.
+fn single_target(item: Option<&ConfigValue<'_>>) -> (Option<LogTarget>, bool) {
+    let Some(item) = item else {
+        return (None, false);
+    };
+    // The word `off` stands for no log, since TOML has no null.
+    let text = item.text().filter(|text| *text != "off");
+    (
+        text.and_then(|text| access_target(item, text)),
+        text.is_some(),
+    )
 }
 
 fn error(section: &ConfigSection<'_>) -> Option<LogTarget> {
     let item = section.item("error")?;
     item.text().and_then(|text| target(&item, text))
+}
+
+/// The target of an access log.
+fn access_target(item: &ConfigValue<'_>, text: &str) -> Option<LogTarget> {
+    match messages::target(text) {
+        Some(messages) => Some(LogTarget::Messages(messages)),
+        None => target(item, text),
+    }
 }
 
 /// A log's target. Texts that other servers interpret as targets other than files are refused; here they would silently
@@ -124,7 +211,7 @@ fn target(item: &ConfigValue<'_>, text: &str) -> Option<LogTarget> {
         unsupported if is_unsupported_target(unsupported) => {
             item.report(
                 format!("{} is not a target for logs", item.to_display()),
-                "a file, stdout or stderr; systemd and containers pass the last two on to journal and syslog",
+                "a file, stdout or stderr; for access logs also journald, syslog, syslog:unix:/PATH, syslog:udp:HOST:PORT, syslog:tcp:HOST:PORT",
             );
             None
         }

@@ -8,14 +8,14 @@ mod item;
 mod text;
 
 pub(crate) use item::ConfigValue;
-pub(crate) use text::{position, size_text};
+pub(crate) use text::{nearest, position, size_text};
 
 use crate::problem::ConfigProblem;
 use crate::value::{self, InvalidValue};
 use std::cell::RefCell;
 use std::ops::RangeInclusive;
 use std::path::Path;
-use text::{duration_text, nearest};
+use text::duration_text;
 use toml::de::{DeTable, DeValue};
 
 /// The text that is read, and the problems found in it so far.

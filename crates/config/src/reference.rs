@@ -153,6 +153,7 @@ pub const TABLES: &[&TableReference] = &[
     &process::LIMITS,
     &logs::BUFFERING,
     &logs::LOG,
+    &logs::LOG_ACCESS,
     &admin::ADMIN,
     &acme::ACME,
     &acme::AUTHORITY,

@@ -26,7 +26,8 @@ pub use caching::{CacheBypass, CacheConfig, CookieStorage};
 pub use class::{ClassConfig, ClassMembers, FieldMatch};
 pub use limits::{BufferConfig, LimitsConfig};
 pub use log::{
-    AccessLogConfig, AccessLogFormat, BinaryLogConfig, ErrorLogLevel, LogConfig, LogTarget,
+    AccessLogConditions, AccessLogConfig, AccessLogFormat, BinaryLogConfig, ErrorLogLevel,
+    LogConfig, LogTarget, PathCondition, StatusCondition,
 };
 pub use origin::{
     BalanceConfig, HashBy, OriginCheck, OriginConfig, OriginHost, OriginServer, OriginTls,

@@ -123,7 +123,7 @@ fn defaults_of_process_tables_are_as_documented() {
     assert_eq!(
         log,
         LogConfig {
-            access: None,
+            access: Vec::new(),
             error: LogTarget::Stderr,
             level: ErrorLogLevel::Info
         }
@@ -226,11 +226,7 @@ fn all_keys_of_process_tables_are_read() {
         calls_waiting_max: 9,
         compressors_max: 7,
     };
-    let access = AccessLogConfig {
-        path: LogTarget::File("access.log".into()),
-        format: AccessLogFormat::Json,
-        binary: BinaryLogConfig::default(),
-    };
+    let access = AccessLogConfig::new(LogTarget::File("access.log".into()), AccessLogFormat::Json);
     let error = LogTarget::File("/var/log/error.log".into());
     assert_eq!(config.server, server);
     assert_eq!(config.limits, limits);
@@ -245,7 +241,7 @@ fn all_keys_of_process_tables_are_read() {
     assert_eq!(
         config.log,
         LogConfig {
-            access: Some(access),
+            access: vec![access],
             error,
             level: ErrorLogLevel::Debug
         }
@@ -400,7 +396,15 @@ fn log_targets_are_parsed() {
         ("off", None),
     ] {
         let config = good(&format!("log.access = \"{value}\"\n[[site]]\nroot = \"r\""));
-        assert_eq!(config.log.access.map(|access| access.path), target);
+        assert_eq!(
+            config
+                .log
+                .access
+                .into_iter()
+                .next()
+                .map(|access| access.path),
+            target
+        );
     }
     let config = good("log.error = \"stdout\"\nlog.format = \"json\"\n[[site]]\nroot = \"r\"");
     assert_eq!(
@@ -417,7 +421,12 @@ fn relative_paths_are_resolved_against_folder_of_file() {
     let text = "server.admin = \"a\"\nlog.access = \"l\"\n[[site]]\nroot = \"site\"\n[[site]]\nlisten = 1\nroot = \"/abs\"\n";
     let config = parse(text, Path::new("/etc/lowroad/lowroad.toml")).expect("good");
     assert_eq!(config.server.admin, Some(PathBuf::from("/etc/lowroad/a")));
-    let access = config.log.access.map(|access| access.path);
+    let access = config
+        .log
+        .access
+        .into_iter()
+        .next()
+        .map(|access| access.path);
     assert_eq!(access, Some(LogTarget::File("/etc/lowroad/l".into())));
     assert_eq!(
         config.sites[0].root,
@@ -474,7 +483,7 @@ fn unknown_keys_are_reported_with_suggestion() {
     assert_eq!(
         shown("sites = 1\n[[site]]\nroot = \"r\"\n[log]\nlevl = \"info\""),
         "1:1: sites: unknown key; did you mean site? (allowed: server, limits, buffering, log, admin, acme, module, database, application, origin, class, site)\n\
-         5:1: log.levl: unknown key; did you mean level? (allowed: access, format, block_age, rotate_len, rotate_age, total_len_max, error, level)"
+         5:1: log.levl: unknown key; did you mean level? (allowed: access, format, escape, fields, block_age, rotate_len, rotate_age, total_len_max, error, level)"
     );
     assert_eq!(
         shown(&in_site(
@@ -530,21 +539,17 @@ fn a_binary_log_has_keys_of_its_own() {
         "block_age = \"500ms\"\nrotate_len = \"1M\"\nrotate_age = \"1h\"\ntotal_len_max = \"4M\"\n";
     let access = good(&format!("{binary}{keys}{site}")).log.access;
     let expected = AccessLogConfig {
-        path: LogTarget::File("a".into()),
-        format: AccessLogFormat::Binary,
         binary: BinaryLogConfig {
             block_age_max_ms: 500,
             file_len_max: 1 << 20,
             file_age_max_ms: 3_600_000,
             total_len_max: 4 << 20,
         },
+        ..AccessLogConfig::new(LogTarget::File("a".into()), AccessLogFormat::Binary)
     };
-    assert_eq!(access, Some(expected));
+    assert_eq!(access, [expected]);
     let default = good(&format!("{binary}{site}")).log.access;
-    assert_eq!(
-        default.map(|it| it.binary),
-        Some(BinaryLogConfig::default())
-    );
+    assert_eq!(default[0].binary, BinaryLogConfig::default());
     for (lines, problem) in [
         (
             "[log]\nrotate_len = \"1M\"\n",
@@ -555,8 +560,20 @@ fn a_binary_log_has_keys_of_its_own() {
             "can't go to stdout",
         ),
         (
-            "[log]\nformat = \"binary\"\nrotate_len = \"1G\"\n",
+            "[log]\naccess = \"a\"\nformat = \"binary\"\nrotate_len = \"1G\"\n",
             "less than four times rotate_len",
+        ),
+        (
+            "[log]\nformat = \"binary\"\n",
+            "format is \"binary\", but access is not set",
+        ),
+        (
+            "[log]\naccess = \"off\"\nformat = \"binary\"\n",
+            "format is \"binary\", but access is not set",
+        ),
+        (
+            "[log]\naccess = \"a\"\nerror = \"a\"\n",
+            "a is the file of an access log and of the error log",
         ),
     ] {
         let shown = shown(&format!("{lines}{site}"));
@@ -565,15 +582,157 @@ fn a_binary_log_has_keys_of_its_own() {
 }
 
 #[test]
-fn logs_go_to_files_and_standard_streams_only() {
-    for place in [
-        "syslog:server=127.0.0.1",
-        "syslog",
-        "udp://127.0.0.1:514",
-        "journald",
-        "|/usr/bin/rotatelogs a",
+fn formats_of_logs_are_checked_at_line_and_column() {
+    for (lines, problem) in [
+        (
+            "format = '$remote_addr $reqest'",
+            "3:24: log.format: unknown variable $reqest; did you mean $request? (allowed: http_NAME",
+        ),
+        (
+            "format = \"\\\"$request\\\" $statu\"",
+            "3:24: log.format: unknown variable $statu; did you mean $status?",
+        ),
+        (
+            "format = '$status \"$host'",
+            "3:19: log.format: a quote that is not closed",
+        ),
+        (
+            "format = 'common'",
+            "3:10: log.format: \"common\" is not a format",
+        ),
+        (
+            "format = 'json'\nfields = ['status', 'hosst']",
+            "4:21: log.fields[1]: unknown variable $hosst; did you mean $host?",
+        ),
+        (
+            "format = '{$host}'\nescape = 'json'",
+            "3:12: log.format: $host is not in double quotes",
+        ),
+        ("escape = 'json'", "3:10: log.escape: has no effect here"),
+        ("fields = ['uri']", "3:10: log.fields: has no effect here"),
     ] {
-        for key in ["access", "error"] {
+        let text = format!("[log]\naccess = \"a\"\n{lines}\n[[site]]\nroot = \"/srv\"\n");
+        let shown = shown(&text);
+        assert!(shown.starts_with(problem), "{shown}");
+    }
+}
+
+#[test]
+fn access_logs_go_to_syslog_and_the_journal() {
+    use lowroad_log::syslog::MessageTarget;
+    for (place, target) in [
+        ("journald", MessageTarget::Journal),
+        ("syslog", MessageTarget::SyslogUnix("/dev/log".into())),
+        (
+            "syslog:unix:/run/a",
+            MessageTarget::SyslogUnix("/run/a".into()),
+        ),
+        (
+            "syslog:udp:a.example",
+            MessageTarget::SyslogUdp("a.example".into(), 514),
+        ),
+        (
+            "syslog:tcp:[::1]:601",
+            MessageTarget::SyslogTcp("::1".into(), 601),
+        ),
+    ] {
+        let site = "[[site]]\nroot = \"/srv\"\n";
+        let text =
+            format!("[[log.access]]\nto = {place:?}\nfacility = \"user\"\ntag = \"web\"\n{site}");
+        let log = &good(&text).log.access[0];
+        assert_eq!(log.path, LogTarget::Messages(target));
+        assert_eq!((log.facility, &*log.tag), (1, "web"));
+        good(&format!("[log]\naccess = {place:?}\n{site}"));
+        let problem = shown(&format!(
+            "[log]\naccess = {place:?}\nformat = \"binary\"\n{site}"
+        ));
+        assert!(
+            problem.contains("a binary access log can't go to"),
+            "{problem}"
+        );
+    }
+    let problem = shown("[[log.access]]\nto = \"a\"\ntag = \"web\"\n[[site]]\nroot = \"/srv\"\n");
+    assert!(
+        problem.contains("log.access[0].tag: has no effect here"),
+        "{problem}"
+    );
+}
+
+#[test]
+fn several_logs_have_conditions() {
+    let text = "[log]\n[[log.access]]\nto = \"a\"\nformat = '$status'\nsite = \"a.example\"\n\
+                status = [\"5xx\", \"!503\"]\npath = [\"/a/**\", \"!*.css\"]\nmin_duration = \"1s\"\nsample = 10\n\
+                [[log.access]]\nto = \"stdout\"\n[[site]]\nroot = \"/srv\"\n";
+    let logs = good(text).log.access;
+    let [first, second] = &logs[..] else {
+        panic!("{logs:?}");
+    };
+    assert_eq!(
+        *second,
+        AccessLogConfig::new(LogTarget::Stdout, AccessLogFormat::Combined)
+    );
+    let conditions = &first.conditions;
+    assert_eq!(conditions.sites, ["a.example"]);
+    let status = |first, last, is_excluded| StatusCondition {
+        first,
+        last,
+        is_excluded,
+    };
+    assert_eq!(
+        conditions.statuses,
+        [status(500, 599, false), status(503, 503, true)]
+    );
+    let excluded: Vec<bool> = conditions
+        .paths
+        .iter()
+        .map(|path| path.is_excluded)
+        .collect();
+    assert_eq!(excluded, [false, true]);
+    assert_eq!((conditions.duration_min_ms, conditions.sample), (1000, 10));
+    for (lines, problem) in [
+        (
+            "[log]\nformat = 'json'\n[[log.access]]\nto = 'a'",
+            "2:10: log.format: has no effect here",
+        ),
+        (
+            "[[log.access]]\nformat = 'json'",
+            "log.access[0]: to is missing",
+        ),
+        (
+            "[[log.access]]\nto = 'a'\nstatus = '6xx'",
+            "log.access[0].status: \"6xx\" is not a status",
+        ),
+        (
+            "[[log.access]]\nto = 'a'\npath = '!a/b'",
+            "log.access[0].path: \"!a/b\" is not a pattern",
+        ),
+        (
+            "[[log.access]]\nto = 'a'\nsample = 0",
+            "log.access[0].sample: 0 is out of range",
+        ),
+        (
+            "[[log.access]]\nto = 'a'\n[[log.access]]\nto = 'a'",
+            "a is the file of an access log and of another access log",
+        ),
+    ] {
+        let shown = shown(&format!("{lines}\n[[site]]\nroot = \"/srv\"\n"));
+        assert!(shown.contains(problem), "{shown}");
+    }
+}
+
+#[test]
+fn logs_go_to_files_and_standard_streams_only() {
+    for (place, keys) in [
+        ("syslog:server=127.0.0.1", &["access", "error"][..]),
+        ("syslog:udp:a b", &["access", "error"]),
+        ("syslog:tcp:a:0", &["access", "error"]),
+        ("syslog:unix:a", &["access", "error"]),
+        ("syslog", &["error"]),
+        ("udp://127.0.0.1:514", &["access", "error"]),
+        ("journald", &["error"]),
+        ("|/usr/bin/rotatelogs a", &["access", "error"]),
+    ] {
+        for key in keys {
             let text = format!("[log]\n{key} = {place:?}\n[[site]]\nroot = \"/srv\"\n");
             let problem = shown(&text);
             assert!(
@@ -687,7 +846,7 @@ fn numbers_out_of_range_are_refused() {
         ),
         (
             "log.format = 1",
-            "1:14: log.format: 1 is not an allowed value (allowed: \"combined\", \"extended\", \"json\", \"binary\")",
+            "1:14: log.format: 1 is not a format (allowed: \"combined\", \"extended\", \"json\", \"binary\", or a text with variables: '$remote_addr \"$request\" $status')",
         ),
     ] {
         assert_eq!(shown(&format!("{line}\n[[site]]\nroot = \"r\"")), expected);

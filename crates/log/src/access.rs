@@ -6,7 +6,7 @@ use std::io::Write;
 use std::net::IpAddr;
 
 use crate::civil_date;
-use crate::decimal::{decimal, padded};
+use crate::decimal::{decimal, thousandths};
 use crate::escape::{escaped, escaped_word, json_escaped};
 
 /// A response to be logged. Byte fields are as received, with arbitrary content.
@@ -71,6 +71,11 @@ impl LineFormatter {
         }
     }
 
+    /// Whether lines contain durations or fractions of a second.
+    pub fn is_precise(&self) -> bool {
+        self.format != LineFormat::Combined
+    }
+
     /// Appends the line of a response.
     pub fn append(&mut self, entry: &AccessEntry<'_>, out: &mut Vec<u8>) {
         let form = match self.format {
@@ -89,13 +94,13 @@ impl LineFormatter {
 
 /// Caches the date of the last formatted second, since most lines have the same second as the previous one.
 #[derive(Default)]
-struct DateText {
+pub(crate) struct DateText {
     unix_s: u64,
     text: String,
 }
 
 impl DateText {
-    fn format(&mut self, unix_s: u64, form: fn(u64) -> String) -> &str {
+    pub(crate) fn format(&mut self, unix_s: u64, form: fn(u64) -> String) -> &str {
         if self.unix_s != unix_s || self.text.is_empty() {
             self.text = form(unix_s);
             self.unix_s = unix_s;
@@ -134,7 +139,7 @@ fn extended(entry: &AccessEntry<'_>, date: &[u8], out: &mut Vec<u8>) {
     out.push(b' ');
     decimal(entry.duration_us / 1_000_000, out);
     out.push(b'.');
-    padded::<3>(entry.duration_us / 1000 % 1000, out);
+    thousandths(entry.duration_us / 1000, out);
     out.extend_from_slice(b" \"");
     escaped_or_dash(entry.host, out);
     out.push(b'"');
@@ -148,7 +153,7 @@ fn json(entry: &AccessEntry<'_>, date: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"time\":\"");
     out.extend_from_slice(date);
     out.push(b'.');
-    padded::<3>(entry.unix_ms % 1000, out);
+    thousandths(entry.unix_ms, out);
     out.extend_from_slice(b"Z\",\"peer\":\"");
     address(entry.peer, out);
     if !entry.user.is_empty() {
@@ -177,7 +182,7 @@ fn json(entry: &AccessEntry<'_>, date: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Appends an address; an IPv4-mapped address is shown as IPv4.
-fn address(address: IpAddr, out: &mut Vec<u8>) {
+pub(crate) fn address(address: IpAddr, out: &mut Vec<u8>) {
     match address.to_canonical() {
         IpAddr::V4(address) => {
             for (number, octet) in address.octets().into_iter().enumerate() {

@@ -1,26 +1,47 @@
 //! Formats decimal numbers without `core::fmt`, since most numbers of a log line are short.
 
-/// 20 digits hold every `u64`.
-const DIGITS_MAX: usize = 20;
+/// The digits of the numbers below 1000, left-aligned, and their count.
+static DIGITS: [[u8; 4]; 1000] = digits();
+
+const fn digits() -> [[u8; 4]; 1000] {
+    let mut table = [[0; 4]; 1000];
+    let mut number = 0;
+    while number < 1000 {
+        let [hundreds, tens, ones] = three_digits(number as u64);
+        table[number] = match number {
+            0..10 => [ones, 0, 0, 1],
+            10..100 => [tens, ones, 0, 2],
+            _ => [hundreds, tens, ones, 3],
+        };
+        number += 1;
+    }
+    table
+}
+
+const fn three_digits(number: u64) -> [u8; 3] {
+    [
+        b'0' + (number / 100 % 10) as u8,
+        b'0' + (number / 10 % 10) as u8,
+        b'0' + (number % 10) as u8,
+    ]
+}
 
 /// Appends a number.
 pub fn decimal(number: u64, out: &mut Vec<u8>) {
-    padded::<1>(number, out);
+    if number >= 1000 {
+        decimal(number / 1000, out);
+        return thousandths(number % 1000, out);
+    }
+    let digits = DIGITS[number as usize];
+    // A copy of constant length is a single store, unlike one of the length of the number.
+    let len = out.len() + usize::from(digits[3]);
+    out.extend_from_slice(&digits);
+    out.truncate(len);
 }
 
-/// Appends a number with at least `WIDTH` digits.
-pub fn padded<const WIDTH: usize>(number: u64, out: &mut Vec<u8>) {
-    let mut digits = [b'0'; DIGITS_MAX];
-    let (mut rest, mut start) = (number, DIGITS_MAX);
-    while rest > 0 {
-        start -= 1;
-        digits[start] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-    }
-    // There are few digits: pushing them one by one costs less than a call that copies them.
-    for digit in &digits[start.min(DIGITS_MAX - WIDTH)..] {
-        out.push(*digit);
-    }
+/// Appends the last three digits of a number.
+pub fn thousandths(number: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(&three_digits(number));
 }
 
 #[cfg(test)]
@@ -34,8 +55,8 @@ mod tests {
         for number in numbers.chain([u64::MAX - 1, u64::MAX]) {
             let mut out = Vec::new();
             decimal(number, &mut out);
-            padded::<3>(number, &mut out);
-            let want = format!("{number}{number:03}");
+            thousandths(number, &mut out);
+            let want = format!("{number}{:03}", number % 1000);
             assert_eq!(String::from_utf8_lossy(&out), want);
         }
     }

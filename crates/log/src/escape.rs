@@ -19,12 +19,22 @@ pub fn escaped(bytes: &[u8], out: &mut Vec<u8>) {
 
 /// Appends bytes like [`escaped`], and also escapes spaces, which end the field.
 pub fn escaped_word(bytes: &[u8], out: &mut Vec<u8>) {
-    for (number, part) in bytes.split(|byte| *byte == b' ').enumerate() {
-        if number > 0 {
-            out.extend_from_slice(b"\\x20");
-        }
-        escaped(part, out);
+    escaped_until(b' ', bytes, out);
+}
+
+/// Appends bytes like [`escaped_word`], and also escapes another character that ends the field.
+pub fn escaped_until(delimiter: u8, bytes: &[u8], out: &mut Vec<u8>) {
+    let mut rest = bytes;
+    while let Some(at) = rest
+        .iter()
+        .position(|byte| *byte == b' ' || *byte == delimiter)
+    {
+        escaped(&rest[..at], out);
+        // Writing into memory cannot fail.
+        let _ = write!(out, "\\x{:02X}", rest[at]);
+        rest = &rest[at + 1..];
     }
+    escaped(rest, out);
 }
 
 /// Appends the content of a JSON string (RFC 8259 §7). Bytes that are not UTF-8 become U+FFFD.
@@ -108,5 +118,7 @@ mod tests {
             with(escaped_word, b" a  b\" "),
             "\\x20a\\x20\\x20b\\x22\\x20"
         );
+        let until_bar = |bytes: &[u8], out: &mut Vec<u8>| escaped_until(b'|', bytes, out);
+        assert_eq!(with(until_bar, b"a|b |"), "a\\x7Cb\\x20\\x7C");
     }
 }

@@ -1,7 +1,7 @@
 //! Logs whose producers never block: the lines of the access log, the error log, and the thread that writes both.
 //!
-//! The crate does not depend on the server: [`access`] formats the line of a response, [`writer`] passes entries to a
-//! file, and [`error`] prefixes messages with level and time.
+//! The crate does not depend on the server: [`access`] formats the line of a response, [`format`] parses formats of
+//! operators, [`writer`] passes entries to a file, and [`error`] prefixes messages with level and time.
 
 #![forbid(unsafe_code)]
 
@@ -10,8 +10,14 @@ pub mod civil_date;
 pub mod decimal;
 pub mod error;
 pub mod escape;
+pub mod format;
+pub mod syslog;
+mod text_formatter;
+pub mod variable;
 pub mod writer;
 
 pub use access::{AccessEntry, LineFormat, LineFormatter};
 pub use error::{ErrorLogger, LogLevel, LoggedMessage};
+pub use format::TextFormat;
+pub use text_formatter::{EntryDetails, FieldValues, RequestLine, TextFormatter};
 pub use writer::{EntryOutput, LineSink, LogDestination, LogWriter, WriterLimits};

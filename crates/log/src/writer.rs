@@ -22,8 +22,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 pub use self::entry_output::{EntryOutput, OpenOtherwise, WriterLimits};
+use self::output::LineOutput;
 pub use self::output::open;
-use self::output::{LineOutput, line_count};
 
 /// Maximum pending bytes, in all buffers of a log of lines.
 const PENDING_LEN_MAX: usize = 4 << 20;
@@ -119,13 +119,10 @@ impl LogWriter {
     }
 
     fn start_lines(target: &LogDestination, file: File, delay: Duration) -> io::Result<LogWriter> {
-        let limits = WriterLimits {
-            delay,
-            wake_len: WAKE_LEN,
-            pending_len_max: PENDING_LEN_MAX,
-            count_entries: line_count,
-        };
-        LogWriter::start(limits, LineOutput::new(target.clone(), file))
+        LogWriter::start(
+            WriterLimits::of_lines(delay),
+            LineOutput::new(target.clone(), file),
+        )
     }
 
     /// Starts the thread of a log with an output of any kind.

@@ -13,5 +13,5 @@ pub mod snapshot;
 
 pub use exposition::ExpositionFormat;
 pub use latency_histogram::{LatencyDistribution, LatencyHistogram};
-pub use scope_registry::{MetricScope, ScopeRegistry};
+pub use scope_registry::{MetricScope, ScopeLabels, ScopeRegistry};
 pub use snapshot::{MetricFamily, MetricKind, MetricSample, MetricSnapshot, SampleValue};

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use lowroad_config::{AddressPrefix, Config, LogTarget, ModuleCode, RouteTo, RuleAction, SiteRoot};
+use lowroad_config::{AddressPrefix, Config, ModuleCode, RouteTo, RuleAction, SiteRoot};
 use lowroad_disk::{DiskFolder, FolderError};
 use lowroad_handler::spool;
 use lowroad_privileges::account;
@@ -18,6 +18,8 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 use crate::admin::access::AdminAccess;
 use crate::admin::listeners;
 use crate::{cli, terminal_output};
+
+mod log_check;
 
 /// The result of a check without errors: `run` would start with this configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +41,8 @@ pub fn check(file: &Path) -> Result<CheckOutcome, String> {
     let config = cli::load(file)?;
     let mut problems = Vec::new();
     let mut warnings = narrow_rules(&config);
+    warnings.extend(log_check::served_logs(&config));
+    warnings.extend(log_check::unknown_sites(&config));
     warnings.extend(host_bits(&config));
     accounts(&config, &mut problems);
     ticket_keys(&config, &mut problems);
@@ -47,8 +51,8 @@ pub fn check(file: &Path) -> Result<CheckOutcome, String> {
     // If only root can change the path of a log file, the privileged helper opens it, also after root is given up; so
     // such files are checked as root.
     let (as_root, as_user): (Vec<&Path>, Vec<&Path>) =
-        log_files(&config).partition(|path| helper::is_roots(path));
-    logs(&as_root, &mut problems);
+        log_check::log_files(&config).partition(|path| helper::is_roots(path));
+    log_check::writable(&as_root, &mut problems);
     variables(&config, &mut problems);
     admin_socket(&config, &mut warnings);
     let tokens = AdminAccess::new(&config.admin);
@@ -73,7 +77,7 @@ pub fn check(file: &Path) -> Result<CheckOutcome, String> {
     }
     problems.extend(tls_problems);
     problems.extend(spool::check_folder(&config.buffering).err());
-    logs(&as_user, &mut problems);
+    log_check::writable(&as_user, &mut problems);
     roots(&config, &mut problems);
     reach_disk_cache(&config, &mut warnings);
     match applications::check(&config.applications) {
@@ -221,7 +225,7 @@ fn ticket_keys(config: &Config, problems: &mut Vec<String>) {
     let Some(path) = &config.server.ticket_keys else {
         return;
     };
-    let writable = can_write(path).map_err(|error| error.to_string());
+    let writable = log_check::can_write(path).map_err(|error| error.to_string());
     if let Err(error) = writable.and_then(|()| lowroad_tls_listener::check_ticket_keys(path)) {
         problems.push(format!("ticket_keys: {}: {error}", path.display()));
     }
@@ -273,40 +277,6 @@ fn origins(config: &Config, problems: &mut Vec<String>) {
         }
     }
     problems.extend(failures);
-}
-
-/// The paths of log files.
-fn log_files(config: &Config) -> impl Iterator<Item = &Path> {
-    let access = config.log.access.as_ref().map(|access| &access.path);
-    let all = [Some(&config.log.error), access].into_iter().flatten();
-    all.filter_map(|target| match target {
-        LogTarget::File(path) => Some(path.as_path()),
-        LogTarget::Stdout | LogTarget::Stderr => None,
-    })
-}
-
-fn logs(paths: &[&Path], problems: &mut Vec<String>) {
-    for path in paths {
-        if let Err(error) = can_write(path) {
-            problems.push(format!("log: can't write {}: {error}", path.display()));
-        }
-    }
-}
-
-/// Whether a file can be written, or created if it does not exist.
-fn can_write(path: &Path) -> io::Result<()> {
-    let folder = path.parent();
-    let folder = folder.filter(|folder| !folder.as_os_str().is_empty());
-    // An error of `try_exists` means that the folder can't be searched.
-    match path.try_exists()? {
-        // access(2) would permit writing to a folder.
-        true if path.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
-        true => access(path, Access::WRITE_OK),
-        false => access(
-            folder.unwrap_or(Path::new(".")),
-            Access::WRITE_OK | Access::EXEC_OK,
-        ),
-    }
 }
 
 /// Checks that the document roots can be read.

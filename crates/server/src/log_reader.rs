@@ -207,12 +207,15 @@ fn files_of(path: PathBuf, is_only: bool) -> Result<Vec<LogInput>, String> {
 }
 
 fn configured(source: &LogSourceArgs) -> Result<PathBuf, String> {
-    let access = cli::load(&source.config)?.log.access;
-    match access.map(|access| (access.format, access.path)) {
-        Some((AccessLogFormat::Binary, LogTarget::File(path))) => Ok(path),
-        _ => Err(format!(
+    let mut logs = cli::load(&source.config)?.log.access.into_iter();
+    let path = logs.find_map(|access| match (access.format, access.path) {
+        (AccessLogFormat::Binary, LogTarget::File(path)) => Some(path),
+        _ => None,
+    });
+    path.ok_or_else(|| {
+        format!(
             "{} has no binary access log; name a file, or set access and format = \"binary\" in [log]",
             source.config.display()
-        )),
-    }
+        )
+    })
 }

@@ -1,30 +1,37 @@
-//! The writers of the error log and the access log.
+//! The writers of the error log and the access logs.
 
 use std::collections::hash_map::RandomState;
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher};
 use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use lowroad_binary_log::files::{FileEvent, FileLimits, LogFiles, OnFileEvent, count_records};
 use lowroad_config::{
     AccessLogConfig, AccessLogFormat, BinaryLogConfig, Config, ErrorLogLevel, LogTarget,
 };
+use lowroad_log::syslog::{MessageEvent, MessageFields, MessageOutput, MessageTarget};
 use lowroad_log::{ErrorLogger, LineSink, LogDestination, LogLevel, LogWriter, WriterLimits};
 use lowroad_privileges::account::ServerAccount;
 use lowroad_privileges::helper;
 use lowroad_site::access::WRITE_DELAY;
+use nix::unistd::{User, geteuid};
 
 /// Maximum pending bytes of the binary log's records: 50 ms at a million requests a second.
 const BINARY_PENDING_LEN_MAX: usize = 16 << 20;
 /// This many bytes of records become blocks without further delay.
 const BINARY_WAKE_LEN: usize = 4 << 20;
 
-/// The writers of the error log and the access log.
+/// The writers of the error log and the access logs.
 pub struct LogWriters {
     errors: LogWriter,
-    access: Option<(LogWriter, AccessLogFormat)>,
+    access: Vec<(LogWriter, AccessLogConfig)>,
     level: LogLevel,
+    /// The number of failed rotations of binary logs.
+    rotations_failed: Arc<AtomicU64>,
 }
 
 impl LogWriters {
@@ -36,17 +43,20 @@ impl LogWriters {
         let level = level(config.log.level);
         // Opened first, since the access log reports its failures to it; without delay, as a message may be the last.
         let errors = open_lines(&config.log.error, Duration::ZERO, account)?;
-        let access = match &config.log.access {
-            Some(access) => {
-                let logger = ErrorLogger::new(errors.sink(), level);
-                Some((open_access(access, logger, account)?, access.format))
-            }
-            None => None,
-        };
+        let rotations_failed = Arc::<AtomicU64>::default();
+        let access = config.log.access.iter().map(|access| {
+            let reporter = FileReporter {
+                logger: ErrorLogger::new(errors.sink(), level),
+                rotations_failed: rotations_failed.clone(),
+            };
+            Ok((open_access(access, reporter, account)?, access.clone()))
+        });
+        let access = access.collect::<Result<_, String>>()?;
         Ok(LogWriters {
             errors,
             access,
             level,
+            rotations_failed,
         })
     }
 
@@ -64,11 +74,17 @@ impl LogWriters {
             .collect()
     }
 
-    /// A new sink of the access log.
-    pub fn access_sink(&self) -> Option<(LineSink, AccessLogFormat)> {
-        self.access
-            .as_ref()
-            .map(|(writer, format)| (writer.sink(), *format))
+    /// The number of failed rotations of binary logs.
+    pub fn rotations_failed(&self) -> Arc<AtomicU64> {
+        self.rotations_failed.clone()
+    }
+
+    /// A new sink of each access log.
+    pub fn access_sinks(&self) -> Vec<(LineSink, AccessLogConfig)> {
+        let access = self.access.iter();
+        access
+            .map(|(writer, log)| (writer.sink(), log.clone()))
+            .collect()
     }
 
     /// Reopens the log files. A log that can't be reopened keeps its old file, and `logger` reports the error.
@@ -84,10 +100,10 @@ impl LogWriters {
         }
     }
 
-    /// Writes the pending entries, and ends both logs.
+    /// Writes the pending entries, and ends all logs.
     pub fn close(self) {
-        // The access log ends first, since its thread may still report to the error log.
-        if let Some((writer, _)) = self.access {
+        // The access logs end first, since their threads may still report to the error log.
+        for (writer, _) in self.access {
             writer.close();
         }
         self.errors.close();
@@ -96,26 +112,59 @@ impl LogWriters {
 
 fn open_access(
     access: &AccessLogConfig,
-    logger: ErrorLogger,
+    reporter: FileReporter,
     account: Option<&ServerAccount>,
 ) -> Result<LogWriter, String> {
-    match (access.format, &access.path) {
+    match (&access.format, &access.path) {
         (AccessLogFormat::Binary, LogTarget::File(_)) => {
             let target = destination(&access.path);
             let opened = open_file(&target, account)
-                .and_then(|file| open_binary(&target, file, access.binary, logger));
+                .and_then(|file| open_binary(&target, file, access.binary, reporter));
             opened.map_err(|error| format!("can't write the log {target:?}: {error}"))
         }
+        (_, LogTarget::Messages(target)) => open_messages(target, access, reporter.logger),
         // Standard output can't be rotated, so a binary log needs a file; the configuration is checked for this.
         _ => open_lines(&access.path, WRITE_DELAY, account),
     }
+}
+
+/// Starts the thread that sends a log as messages.
+fn open_messages(
+    target: &MessageTarget,
+    access: &AccessLogConfig,
+    logger: ErrorLogger,
+) -> Result<LogWriter, String> {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let fields = MessageFields {
+        facility: access.facility,
+        tag: access.tag.clone(),
+        host: match host.trim() {
+            // The value of an unknown host (RFC 5424 §6.2.4).
+            "" => "-".to_owned(),
+            host => host.to_owned(),
+        },
+    };
+    let target_text = format!("{target:?}");
+    let on_event = move |event| {
+        match event {
+        MessageEvent::Dropping(error) => logger.error(format_args!(
+            "the access log can't be sent to {target_text}, its entries are dropped and counted: {error}"
+        )),
+        MessageEvent::SentAgain { lost } => logger.warn(format_args!(
+            "the access log is sent to {target_text} again; {lost} entries were dropped"
+        )),
+    }
+    };
+    let output = MessageOutput::new(target.clone(), fields, Box::new(on_event));
+    LogWriter::start(WriterLimits::of_lines(WRITE_DELAY), output)
+        .map_err(|error| format!("can't start the thread of a log: {error}"))
 }
 
 fn open_binary(
     target: &LogDestination,
     file: File,
     binary: BinaryLogConfig,
-    logger: ErrorLogger,
+    reporter: FileReporter,
 ) -> io::Result<LogWriter> {
     let LogDestination::File(path) = target else {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -132,7 +181,13 @@ fn open_binary(
     };
     // The keys of a new state are random.
     let session = RandomState::new().build_hasher().finish() as u32;
-    let files = LogFiles::new(path.clone(), file, limits, session, reporter(logger))?;
+    let files = LogFiles::new(
+        path.clone(),
+        file,
+        limits,
+        session,
+        reporter.for_log(path.clone()),
+    )?;
     let limits = WriterLimits {
         delay: Duration::from_millis(binary.block_age_max_ms),
         wake_len: BINARY_WAKE_LEN,
@@ -142,26 +197,50 @@ fn open_binary(
     LogWriter::start(limits, files)
 }
 
-/// Reports events of the binary log's files.
-fn reporter(logger: ErrorLogger) -> OnFileEvent {
-    Box::new(move |event| {
-        match event {
-        FileEvent::Dropping(error) => logger.error(format_args!(
-            "the access log can't be written, its records are dropped and counted: {error}"
-        )),
-        FileEvent::WrittenAgain { lost } => logger.warn(format_args!(
-            "the access log is written again; {lost} records were dropped"
-        )),
-        FileEvent::NotRotated(error) => logger.error(format_args!(
-            "the access log can't be rotated and grows, up to total_len_max: {error}; the server's user needs \
-             write access to its folder"
-        )),
-        FileEvent::NotDeleted(path, error) => logger.error(format_args!(
-            "the old access log {} can't be deleted: {error}",
-            path.display()
-        )),
+/// Reports events of the files of binary logs.
+struct FileReporter {
+    logger: ErrorLogger,
+    rotations_failed: Arc<AtomicU64>,
+}
+
+impl FileReporter {
+    /// The reporter of the log at a path.
+    fn for_log(self, path: PathBuf) -> OnFileEvent {
+        Box::new(move |event| self.report(&path, event))
     }
-    })
+
+    fn report(&self, path: &Path, event: FileEvent) {
+        let (logger, log) = (&self.logger, path.display());
+        match event {
+            FileEvent::Dropping(error) => logger.error(format_args!(
+                "the access log {log} can't be written, its records are dropped and counted: {error}"
+            )),
+            FileEvent::WrittenAgain { lost } => logger.warn(format_args!(
+                "the access log {log} is written again; {lost} records were dropped"
+            )),
+            FileEvent::NotRotated(error) => {
+                self.rotations_failed.fetch_add(1, Relaxed);
+                let folder = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+                let folder = folder.parent().unwrap_or(Path::new("/")).display();
+                logger.error(format_args!(
+                    "the access log {log} can't be rotated and grows, up to total_len_max: {error}; the user {} needs \
+                     write access to the folder {folder}",
+                    user_name()
+                ));
+            }
+            FileEvent::NotDeleted(path, error) => logger.error(format_args!(
+                "the old access log {} can't be deleted: {error}",
+                path.display()
+            )),
+        }
+    }
+}
+
+/// The name of the server's user, or else its number.
+fn user_name() -> String {
+    let id = geteuid();
+    let user = User::from_uid(id).ok().flatten();
+    user.map_or_else(|| id.to_string(), |user| user.name)
 }
 
 fn open_lines(
@@ -186,7 +265,8 @@ fn open_file(target: &LogDestination, account: Option<&ServerAccount>) -> io::Re
 fn destination(target: &LogTarget) -> LogDestination {
     match target {
         LogTarget::Stdout => LogDestination::Stdout,
-        LogTarget::Stderr => LogDestination::Stderr,
+        // The configuration refuses messages for the error log, and access logs of messages have their own thread.
+        LogTarget::Stderr | LogTarget::Messages(_) => LogDestination::Stderr,
         LogTarget::File(path) => LogDestination::File(path.clone()),
     }
 }

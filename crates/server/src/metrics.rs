@@ -16,6 +16,7 @@ mod upstreams;
 mod workers;
 
 use std::sync::Mutex;
+use std::sync::atomic::Ordering::Relaxed;
 
 use lowroad_metrics::{MetricKind, MetricSnapshot, SampleValue};
 
@@ -74,5 +75,10 @@ fn logs(running: &RunningServer, out: &mut MetricSnapshot) {
         "lowroad_log_lines_lost",
         "Log lines dropped because the disk was too slow or full.",
         lost,
+    );
+    out.counter(
+        "lowroad_log_rotations_failed",
+        "Failed tries to rotate a binary access log.",
+        running.log_rotations_failed.load(Relaxed),
     );
 }

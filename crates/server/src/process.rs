@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lowroad_config::{AccessLogFormat, Config, SiteRoot};
+use lowroad_config::{AccessLogConfig, Config, SiteRoot};
 use lowroad_disk::{DiskFolder, FolderError};
 use lowroad_engine::counters::WorkerCounters;
 use lowroad_engine::epoll::EpollDriver;
@@ -107,7 +107,7 @@ pub fn run(
     // The folder is locked before `drop_root` changes the owner of the files in it.
     let disk_cache = take_disk_cache(&config, &logger)?;
     let managed_level =
-        softirq::managed_level::start(&config, logs.access_sink(), &logger, &changes)?;
+        softirq::managed_level::start(&config, logs.access_sinks(), &logger, &changes)?;
     let helper_note = match &account {
         Some(account) => account.drop_root(&config, source.as_deref())?,
         None => None,
@@ -159,6 +159,7 @@ pub fn run(
     running.tls.keep(&running.config, &running.logger)?;
     running.fd_limit = fd_limit;
     running.sinks = logs.sinks();
+    running.log_rotations_failed = logs.rotations_failed();
     running.softirq = managed_level.health;
     let (sender, events) = channel();
     let settings = Arc::new(limits::settings(
@@ -167,11 +168,11 @@ pub fn run(
         fd_limit,
     ));
     for (number, driver) in drivers.into_iter().enumerate() {
-        let (settings, log) = (settings.clone(), logs.access_sink());
+        let (settings, logs) = (settings.clone(), logs.access_sinks());
         let parameters = WorkerParameters {
             number,
             settings,
-            log,
+            logs,
         };
         start_worker(&mut running, parameters, driver, sender.clone()).map_err(text)?;
     }
@@ -323,6 +324,7 @@ fn prepare(parts: ServerParts<'_>) -> Result<RunningServer, String> {
         fd_limit: 0,
         logger,
         sinks: Vec::new(),
+        log_rotations_failed: Arc::default(),
         reloads: 0,
         softirq: None,
         started: Instant::now(),
@@ -334,7 +336,7 @@ fn prepare(parts: ServerParts<'_>) -> Result<RunningServer, String> {
 struct WorkerParameters {
     number: usize,
     settings: Arc<WorkerSettings>,
-    log: Option<(LineSink, AccessLogFormat)>,
+    logs: Vec<(LineSink, AccessLogConfig)>,
 }
 
 fn start_worker(
@@ -352,9 +354,7 @@ fn start_worker(
     let post_interim: PostInterim = Arc::new(move |id, interim| {
         interim_mailbox.post(MailboxMessage::Interim(id, Box::new(interim)))
     });
-    let log = parameters
-        .log
-        .map(|(sink, format)| WorkerAccessLog::new(sink, format));
+    let log = WorkerAccessLog::new(parameters.logs, running.sites.scopes.clone());
     let runtime = running.handler_runtime.runtime(parameters.number);
     let calls = HandlerCalls {
         worker: parameters.number,

@@ -1,5 +1,6 @@
 //! The shared state of a running server: admin operations read it, a reload changes it.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -70,6 +71,8 @@ pub struct RunningServer {
     pub logger: ErrorLogger,
     /// Sinks of all logs, for their counts of lost lines.
     pub sinks: Vec<LineSink>,
+    /// The number of failed rotations of binary logs.
+    pub log_rotations_failed: Arc<AtomicU64>,
     /// Number of reloads.
     pub reloads: u64,
     /// The state of the softirq level, if the level is configured.

@@ -1,5 +1,7 @@
 //! Formats the server's counters for `lowroad status`.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use lowroad_site::explain::line;
 
 use crate::running_server::RunningServer;
@@ -37,6 +39,12 @@ pub fn status(running: &RunningServer) -> String {
     );
     let lost: u64 = running.sinks.iter().map(lowroad_log::LineSink::lost).sum();
     line(&mut out, "log_lines_lost", &lost.to_string());
+    let rotations_failed = running.log_rotations_failed.load(Relaxed);
+    line(
+        &mut out,
+        "log_rotations_failed",
+        &rotations_failed.to_string(),
+    );
     let (shards, arena_used) = running.store.counters();
     let sum = |field: fn(&lowroad_cache::StoreCounters) -> u64| {
         shards.iter().map(field).sum::<u64>().to_string()

@@ -1,49 +1,120 @@
-//! The batch of a worker's access log: lines of text, or records of the binary log.
+//! One access log: its conditions, and the batch of lines or records that is passed to the log's thread.
 
 use lowroad_binary_log::batch;
-use lowroad_config::AccessLogFormat;
-use lowroad_log::{AccessEntry, LineFormat, LineFormatter, LineSink};
+use lowroad_config::{AccessLogConfig, AccessLogFormat};
+use lowroad_log::{
+    AccessEntry, EntryDetails, LineFormat, LineFormatter, LineSink, TextFormat, TextFormatter,
+};
+
+use crate::access::{AccessRecord, ResponseEnd};
+use crate::access_filter::EntryFilter;
 
 /// Length at which a batch is passed to the log's thread.
 const BATCH_LEN: usize = 32 * 1024;
 
-/// The encoding of a worker's entries.
+/// The encoding of entries.
 enum EntryEncoder {
     /// Lines, formatted by the worker.
     Lines(LineFormatter),
+    /// Lines in a format of the operator.
+    Text(TextFormatter),
     /// Records; the log's thread makes blocks of them.
     Records,
 }
 
-/// Gathers the entries of a worker, and passes them to the log's thread.
+/// Gathers the entries of a worker or of the soft-interrupt level, and passes them to the log's thread.
 pub struct AccessSink {
     sink: LineSink,
+    filter: Option<EntryFilter>,
     encoder: EntryEncoder,
     batch: Vec<u8>,
 }
 
 impl AccessSink {
-    /// Creates an empty batch of entries in `format`, for `sink`.
-    pub fn new(sink: LineSink, format: AccessLogFormat) -> AccessSink {
+    /// Creates an empty batch of entries of a log, for `sink`.
+    pub fn new(sink: LineSink, log: AccessLogConfig) -> AccessSink {
         let lines = |format| EntryEncoder::Lines(LineFormatter::new(format));
         AccessSink {
             sink,
-            encoder: match format {
+            filter: EntryFilter::new(log.conditions),
+            encoder: match log.format {
                 AccessLogFormat::Combined => lines(LineFormat::Combined),
                 AccessLogFormat::Extended => lines(LineFormat::Extended),
                 AccessLogFormat::Json => lines(LineFormat::Json),
                 AccessLogFormat::Binary => EntryEncoder::Records,
+                AccessLogFormat::Text(format) => EntryEncoder::Text(TextFormatter::new(format)),
             },
             batch: Vec::with_capacity(BATCH_LEN),
         }
     }
 
-    /// Adds the entry of a response.
-    pub fn push(&mut self, entry: &AccessEntry<'_>) {
+    /// The format of the operator.
+    pub(crate) fn format(&self) -> Option<&TextFormat> {
+        match &self.encoder {
+            EntryEncoder::Text(formatter) => Some(formatter.format()),
+            EntryEncoder::Lines(_) | EntryEncoder::Records => None,
+        }
+    }
+
+    /// Whether entries need durations and fractions of a second.
+    pub(crate) fn is_precise(&self) -> bool {
+        let is_format_precise = match &self.encoder {
+            EntryEncoder::Lines(formatter) => formatter.is_precise(),
+            EntryEncoder::Text(formatter) => formatter.format().is_precise(),
+            EntryEncoder::Records => true,
+        };
+        is_format_precise
+            || self
+                .filter
+                .as_ref()
+                .is_some_and(EntryFilter::needs_duration)
+    }
+
+    /// Whether entries need the site or the route.
+    pub(crate) fn needs_scope(&self) -> bool {
+        self.format().is_some_and(TextFormat::has_scope)
+            || self.filter.as_ref().is_some_and(EntryFilter::needs_site)
+    }
+
+    /// Adds the entry of a response, if it fulfils the conditions. `details` are empty unless the log needs them.
+    #[inline]
+    pub(crate) fn push(
+        &mut self,
+        record: &mut AccessRecord,
+        end: ResponseEnd,
+        details: &EntryDetails<'_>,
+    ) {
+        if let Some(filter) = &mut self.filter
+            && !filter.admits(&record.entry(end), details.site)
+        {
+            return;
+        }
+        match &mut self.encoder {
+            EntryEncoder::Lines(formatter) => formatter.append(&record.entry(end), &mut self.batch),
+            EntryEncoder::Text(formatter) => {
+                formatter.append(&record.entry(end), details, &mut self.batch);
+            }
+            EntryEncoder::Records => record.append_to_batch(end, &mut self.batch),
+        }
+        self.flush_if_full();
+    }
+
+    /// Adds an entry, if it fulfils the conditions.
+    pub fn push_entry(&mut self, entry: &AccessEntry<'_>, details: &EntryDetails<'_>) {
+        if let Some(filter) = &mut self.filter
+            && !filter.admits(entry, details.site)
+        {
+            return;
+        }
         match &mut self.encoder {
             EntryEncoder::Lines(formatter) => formatter.append(entry, &mut self.batch),
+            EntryEncoder::Text(formatter) => formatter.append(entry, details, &mut self.batch),
             EntryEncoder::Records => batch::append_record(entry, &mut self.batch),
         }
+        self.flush_if_full();
+    }
+
+    fn flush_if_full(&mut self) {
         if self.batch.len() >= BATCH_LEN {
             self.flush();
         }

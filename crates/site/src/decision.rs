@@ -706,7 +706,7 @@ impl HttpService for SiteService {
     fn turn_ended(&mut self, _now_ms: u64) {
         self.metrics.turn_ended();
         if let Some(log) = &mut self.log {
-            log.flush();
+            log.end_turn();
         }
     }
 }

@@ -4,7 +4,9 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
-mod access_sink;
+mod access_details;
+mod access_filter;
+pub mod access_sink;
 pub mod cache_counters;
 pub mod decision;
 pub mod explain;

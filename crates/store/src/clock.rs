@@ -27,7 +27,9 @@ fn coarse_ms() -> u64 {
 
 /// The monotonic time in µs, not coarse.
 pub fn monotonic_us() -> u64 {
-    read(ClockId::CLOCK_MONOTONIC).as_micros() as u64 // far below 2^64
+    let time = read(ClockId::CLOCK_MONOTONIC);
+    // Not `as_micros`, whose 128 bits cost more: this clock is read twice a logged request.
+    time.as_secs() * 1_000_000 + u64::from(time.subsec_micros())
 }
 
 /// Milliseconds since 1970, not coarse.

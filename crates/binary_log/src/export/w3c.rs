@@ -2,7 +2,7 @@
 
 use lowroad_log::AccessEntry;
 use lowroad_log::civil_date;
-use lowroad_log::decimal::{decimal, padded};
+use lowroad_log::decimal::{decimal, thousandths};
 
 use crate::line::RequestWords;
 
@@ -41,7 +41,8 @@ pub fn append(entry: &AccessEntry<'_>, out: &mut Vec<u8>) {
     out.push(b' ');
     decimal(entry.duration_us / 1_000_000, out);
     out.push(b'.');
-    padded::<6>(entry.duration_us % 1_000_000, out);
+    thousandths(entry.duration_us / 1000, out);
+    thousandths(entry.duration_us, out);
     let texts = [entry.user_agent, entry.referer];
     for text in texts
         .into_iter()

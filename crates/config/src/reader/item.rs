@@ -2,6 +2,7 @@
 //!
 //! Like the rest of the reader, this module is independent of the schema.
 
+use super::text::raw_offset;
 use super::{ConfigSection, ConfigSource, KeyPosition};
 use crate::pattern::UnsupportedNotation;
 use crate::value::InvalidValue;
@@ -91,7 +92,11 @@ impl<'d> ConfigValue<'d> {
     }
 
     pub(crate) fn pattern(&self) -> Option<PathPattern> {
-        let text = self.text()?;
+        self.pattern_of(self.text()?)
+    }
+
+    /// Reads a part of the value as a pattern.
+    pub(crate) fn pattern_of(&self, text: &str) -> Option<PathPattern> {
         // The parser would accept unsupported notation as literal text that never matches.
         if let Some(notation) = UnsupportedNotation::find(text) {
             self.refuse("a pattern", notation.advice());
@@ -174,6 +179,21 @@ impl<'d> ConfigValue<'d> {
 
     pub(crate) fn report(&self, message: impl Into<String>, allowed: impl Into<String>) {
         self.source.report(&self.position, message, allowed);
+    }
+
+    /// Reports a problem at an offset in the string.
+    pub(crate) fn report_at(
+        &self,
+        offset: usize,
+        message: impl Into<String>,
+        allowed: impl Into<String>,
+    ) {
+        let raw = self.source.text.get(self.position.offset..);
+        let position = KeyPosition {
+            key: self.position.key.clone(),
+            offset: self.position.offset + raw.map_or(0, |raw| raw_offset(raw, offset)),
+        };
+        self.source.report(&position, message, allowed);
     }
 
     /// The value as shown in problems: short, and on one line.

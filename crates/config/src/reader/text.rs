@@ -46,6 +46,57 @@ pub(crate) fn duration_text(duration_ms: u64) -> String {
     }
 }
 
+/// The offset, in the text of a TOML string with its quotes, of the byte at an offset in the string's value.
+pub(super) fn raw_offset(raw: &str, offset: usize) -> usize {
+    let quotes = ["\'\'\'", "\"\"\"", "\'", "\""];
+    let quote = quotes.into_iter().find(|quote| raw.starts_with(quote));
+    let quote = quote.unwrap_or_default();
+    let mut at = quote.len();
+    // The first line feed of a string of several lines is not a part of it.
+    if quote.len() == 3 {
+        let line_ends = ["\r\n", "\n"].into_iter();
+        at += line_ends
+            .filter(|end| raw[at..].starts_with(end))
+            .map(str::len)
+            .next()
+            .unwrap_or(0);
+    }
+    let mut value_at = 0;
+    while value_at < offset
+        && let Some(first) = raw[at..].chars().next()
+    {
+        let (raw_len, value_len) = match quote.ends_with('"') && first == '\\' {
+            true => escape_lens(&raw[at..]),
+            false => (first.len_utf8(), first.len_utf8()),
+        };
+        at = (at + raw_len).min(raw.len());
+        value_at += value_len;
+    }
+    at
+}
+
+/// The lengths of an escape sequence, and of its character in UTF-8.
+fn escape_lens(raw: &str) -> (usize, usize) {
+    let digits = match raw.as_bytes().get(1) {
+        Some(b'x') => 2,
+        Some(b'u') => 4,
+        Some(b'U') => 8,
+        // A backslash at the end of a line continues the string at the next character that is not a space.
+        Some(b' ' | b'\t' | b'\r' | b'\n') => {
+            let rest = raw[1..].trim_start_matches([' ', '\t', '\r', '\n']);
+            return (raw.len() - rest.len(), 0);
+        }
+        _ => return (2, 1),
+    };
+    let code = raw
+        .get(2..2 + digits)
+        .and_then(|digits| u32::from_str_radix(digits, 16).ok());
+    (
+        2 + digits,
+        code.and_then(char::from_u32).map_or(1, char::len_utf8),
+    )
+}
+
 /// The candidate closest to a misspelled word, if it is close enough.
 pub(crate) fn nearest<'c>(key: &str, candidates: &[&'c str]) -> Option<&'c str> {
     // Long words may contain more typing errors; in short words, two edits would suggest unrelated keys.
@@ -108,6 +159,23 @@ mod tests {
             ("document_root", None),
         ] {
             assert_eq!(nearest(word, &keys), near, "{word}");
+        }
+    }
+
+    #[test]
+    fn offsets_in_strings_are_found_in_the_text() {
+        for (raw, offset, expected) in [
+            ("'abc' x", 1, 2),
+            ("\"a\\\"b\"", 2, 4),
+            ("\"\\u00fcb\"", 2, 7),
+            ("\"\\x41b\"", 1, 5),
+            ("\'\'\'\nabc\'\'\'", 1, 5),
+            ("\"\"\"a\\\n  b\"\"\"", 1, 4),
+            ("\"\"\"a\\\n  b$c\"\"\"", 2, 9),
+            ("'ü$'", 2, 3),
+            ("'a'", 99, 3),
+        ] {
+            assert_eq!(raw_offset(raw, offset), expected, "{raw} {offset}");
         }
     }
 

@@ -60,56 +60,89 @@ root = "/srv/www"
 "#,
 };
 
+const FORMAT: KeyReference = KeyReference::with_default(
+    "format",
+    "`\"combined\"`, `\"extended\"`, `\"json\"`, `\"binary\"`, or a text with variables",
+    "\"combined\"",
+    "The format of the access log. A text has [variables](../logs.md#variables) named as in nginx. `\"binary\"` needs a path; `lowroad log` reads it.",
+);
+
+const FIELDS: KeyReference = KeyReference::optional(
+    "fields",
+    "list of variables",
+    "The members of each JSON object: `\"status\"`, or with another name `\"code=status\"`. Without it, the members are [fixed](../logs.md#formats).",
+)
+.only_with(&["format = \"json\""]);
+
+const ESCAPE: KeyReference = KeyReference::with_default(
+    "escape",
+    "`\"default\"` or `\"json\"`",
+    "\"default\"",
+    "The escapes of text from clients: `\\xHH`, with `-` for a missing value; or those of a JSON string.",
+)
+.only_with(&["format = \"$…\""]);
+
+const BLOCK_AGE: KeyReference = KeyReference::with_default(
+    "block_age",
+    "duration, 100ms to 1m",
+    "\"2s\"",
+    "The maximum time that a record waits to be written with others. SIGKILL loses these records.",
+)
+.only_with(&["format = \"binary\""]);
+
+const ROTATE_LEN: KeyReference = KeyReference::with_default(
+    "rotate_len",
+    "size, 64K to 1024G",
+    "\"64M\"",
+    "At this length the file is renamed to its name and the time, and another begins.",
+)
+.only_with(&["format = \"binary\""]);
+
+const ROTATE_AGE: KeyReference = KeyReference::with_default(
+    "rotate_age",
+    "duration, 1m to 366d",
+    "\"1d\"",
+    "The same at this age.",
+)
+.only_with(&["format = \"binary\""]);
+
+const TOTAL_LEN_MAX: KeyReference = KeyReference::with_default(
+    "total_len_max",
+    "size, four times `rotate_len` to 1024G",
+    "\"1G\"",
+    "All files together, the current one counted as full. The oldest are deleted.",
+)
+.only_with(&["format = \"binary\""]);
+
 pub(super) const LOG: TableReference = TableReference {
     header: "[log]",
     title: "access log and error log",
-    intro: "Where the logs are written, and their format. The lines are described in [operation](../operation.md).",
+    intro: "Where the logs are written, and their format. [Access logs](../logs.md) describes the formats. Changes need a restart.",
     context: "[log]\n",
-    with_lines: &[(
-        "format = \"binary\"",
-        "access = \"access.lrlog\"\nformat = \"binary\"",
-    )],
+    with_lines: &[
+        (
+            "format = \"binary\"",
+            "access = \"access.lrlog\"\nformat = \"binary\"",
+        ),
+        (
+            "format = \"$…\"",
+            "access = \"access.log\"\nformat = \"$status\"",
+        ),
+    ],
     keys: &[
         KeyReference::with_default(
             "access",
-            "`\"off\"`, `\"stdout\"`, `\"stderr\"` or a path",
+            "`\"off\"`, or a [target](log-access.md)",
             "\"off\"",
-            "The target of the access log. Targets like `syslog:…` are an error: use `\"stdout\"`, which systemd and containers pass on.",
+            "The target of the access log. [`[[log.access]]`](log-access.md) instead defines several logs.",
         ),
-        KeyReference::with_default(
-            "format",
-            "`\"combined\"`, `\"extended\"`, `\"json\"` or `\"binary\"`",
-            "\"combined\"",
-            "The format of the access log. `\"binary\"` needs a path; `lowroad log` reads it ([logs](../logs.md)).",
-        ),
-        KeyReference::with_default(
-            "block_age",
-            "duration, 100ms to 1m",
-            "\"2s\"",
-            "The maximum time that a record waits to be written with others. SIGKILL loses these records.",
-        )
-        .only_with(&["format = \"binary\""]),
-        KeyReference::with_default(
-            "rotate_len",
-            "size, 64K to 1024G",
-            "\"64M\"",
-            "At this length the file is renamed to its name and the time, and another begins.",
-        )
-        .only_with(&["format = \"binary\""]),
-        KeyReference::with_default(
-            "rotate_age",
-            "duration, 1m to 366d",
-            "\"1d\"",
-            "The same at this age.",
-        )
-        .only_with(&["format = \"binary\""]),
-        KeyReference::with_default(
-            "total_len_max",
-            "size, four times `rotate_len` to 1024G",
-            "\"1G\"",
-            "All files together, the current one counted as full. The oldest are deleted.",
-        )
-        .only_with(&["format = \"binary\""]),
+        FORMAT,
+        FIELDS,
+        ESCAPE,
+        BLOCK_AGE,
+        ROTATE_LEN,
+        ROTATE_AGE,
+        TOTAL_LEN_MAX,
         KeyReference::with_default(
             "error",
             "`\"stdout\"`, `\"stderr\"` or a path",
@@ -131,6 +164,99 @@ format = "json"
 level = "warn"
 
 [[site]]
+root = "/srv/www"
+```
+"#,
+};
+
+pub(super) const LOG_ACCESS: TableReference = TableReference {
+    header: "[[log.access]]",
+    title: "one of several access logs",
+    intro: "An access log with its own format and conditions. A request is written to each log that it fulfils all conditions of.",
+    context: "[[log.access]]\n",
+    with_lines: &[
+        ("", "to = \"access.log\""),
+        ("to = \"syslog\"", "to = \"syslog\""),
+        ("to = \"journald\"", "to = \"journald\""),
+        (
+            "format = \"binary\"",
+            "to = \"access.lrlog\"\nformat = \"binary\"",
+        ),
+        (
+            "format = \"$…\"",
+            "to = \"access.log\"\nformat = \"$status\"",
+        ),
+    ],
+    keys: &[
+        KeyReference::required(
+            "to",
+            "`\"stdout\"`, `\"stderr\"`, `\"journald\"`, `\"syslog…\"` or a path",
+            "The target of the log. `\"syslog\"` is `/dev/log`; others are `\"syslog:unix:/PATH\"`, `\"syslog:udp:HOST:PORT\"` and `\"syslog:tcp:HOST:PORT\"`, with port 514 by default.",
+        ),
+        KeyReference::with_default(
+            "facility",
+            "`\"user\"`, `\"daemon\"`, `\"local0\"` to `\"local7\"`, …",
+            "\"local7\"",
+            "The facility of messages.",
+        )
+        .only_with(&["to = \"syslog\"", "to = \"journald\""]),
+        KeyReference::with_default(
+            "tag",
+            "1 to 48 printable characters",
+            "\"lowroad\"",
+            "The name of the application in messages.",
+        )
+        .only_with(&["to = \"syslog\"", "to = \"journald\""]),
+        FORMAT,
+        FIELDS,
+        ESCAPE,
+        KeyReference::optional(
+            "site",
+            "name or list of names",
+            "Only requests of these sites. A site is named by the first of its `names`; the variable `$site` is this name.",
+        ),
+        KeyReference::optional(
+            "status",
+            "status, class or list: `404`, `\"5xx\"`, `\"!304\"`",
+            "Only responses with one of these statuses. Those with `!` are not logged.",
+        ),
+        KeyReference::optional(
+            "path",
+            "[pattern](README.md#patterns) or list: `\"/shop/**\"`, `\"!/health\"`",
+            "Only requests for these paths. Those with `!` are not logged.",
+        ),
+        KeyReference::with_default(
+            "min_duration",
+            "duration, 0 to 1h",
+            "\"0\"",
+            "Only responses that took at least this time.",
+        ),
+        KeyReference::with_default(
+            "sample",
+            "1 to 1000000000",
+            "1",
+            "Only one of this many entries that fulfil the other conditions. Each worker counts its own entries.",
+        ),
+        BLOCK_AGE,
+        ROTATE_LEN,
+        ROTATE_AGE,
+        TOTAL_LEN_MAX,
+    ],
+    notes: r#"
+```toml
+[[log.access]]
+to = "/var/log/lowroad/access.log"
+format = '$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent $request_time'
+path = "!/health"
+
+[[log.access]]
+to = "/var/log/lowroad/slow.json"
+format = "json"
+fields = ["time_iso8601", "client=remote_addr", "request", "status", "request_time", "http_x_forwarded_for"]
+min_duration = "500ms"
+
+[[site]]
+names = ["example.com"]
 root = "/srv/www"
 ```
 "#,

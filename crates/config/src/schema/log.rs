@@ -1,12 +1,16 @@
 //! Targets and formats of the logs.
 
+use crate::PathPattern;
+use lowroad_log::TextFormat;
+use lowroad_log::syslog::MessageTarget;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// The logs. `[log]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogConfig {
-    /// The access log; None = off, the default.
-    pub access: Option<AccessLogConfig>,
+    /// The access logs; by default none.
+    pub access: Vec<AccessLogConfig>,
     /// The error log. Default [`LogTarget::Stderr`].
     pub error: LogTarget,
     /// The least severe level that is written to the error log. Default `ErrorLogLevel::Info`.
@@ -16,14 +20,14 @@ pub struct LogConfig {
 impl Default for LogConfig {
     fn default() -> LogConfig {
         LogConfig {
-            access: None,
+            access: Vec::new(),
             error: LogTarget::Stderr,
             level: ErrorLogLevel::Info,
         }
     }
 }
 
-/// An enabled access log. Keys `log.access` and `log.format`.
+/// An access log. `[[log.access]]`, or the keys `access` and `format` of `[log]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessLogConfig {
     /// The target of the lines; a file, if the format is `AccessLogFormat::Binary`.
@@ -32,6 +36,73 @@ pub struct AccessLogConfig {
     pub format: AccessLogFormat,
     /// Blocks and files of `AccessLogFormat::Binary`.
     pub binary: BinaryLogConfig,
+    /// The conditions of an entry. By default all requests are logged.
+    pub conditions: AccessLogConditions,
+    /// The number of the facility of messages. Default 23 (`local7`).
+    pub facility: u8,
+    /// The name of the application in messages. Default `lowroad`.
+    pub tag: String,
+}
+
+impl AccessLogConfig {
+    /// A log of all requests.
+    pub fn new(path: LogTarget, format: AccessLogFormat) -> AccessLogConfig {
+        AccessLogConfig {
+            path,
+            format,
+            binary: BinaryLogConfig::default(),
+            conditions: AccessLogConditions::default(),
+            facility: 23,
+            tag: "lowroad".to_string(),
+        }
+    }
+}
+
+/// The conditions of an entry: all of them must hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessLogConditions {
+    /// The names of sites; empty: all requests.
+    pub sites: Vec<String>,
+    /// The statuses; empty: all.
+    pub statuses: Vec<StatusCondition>,
+    /// The paths; empty: all.
+    pub paths: Vec<PathCondition>,
+    /// The minimum duration of the response. Default 0.
+    pub duration_min_ms: u64,
+    /// Only one of this many entries that fulfil the other conditions is written. Default 1.
+    pub sample: u64,
+}
+
+impl Default for AccessLogConditions {
+    fn default() -> AccessLogConditions {
+        AccessLogConditions {
+            sites: Vec::new(),
+            statuses: Vec::new(),
+            paths: Vec::new(),
+            duration_min_ms: 0,
+            sample: 1,
+        }
+    }
+}
+
+/// A range of statuses: `404`, `5xx`, or `!304`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatusCondition {
+    /// The lowest status.
+    pub first: u16,
+    /// The highest status.
+    pub last: u16,
+    /// These statuses are not logged.
+    pub is_excluded: bool,
+}
+
+/// A pattern of paths: `/shop/**`, or `!/health`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathCondition {
+    /// The pattern.
+    pub pattern: PathPattern,
+    /// These paths are not logged.
+    pub is_excluded: bool,
 }
 
 /// Blocks and files of a binary access log.
@@ -67,10 +138,12 @@ pub enum LogTarget {
     Stderr,
     /// Appended to this file. Any other text.
     File(PathBuf),
+    /// Sent as messages, only for access logs. `"journald"`, `"syslog"`, `"syslog:udp:HOST:PORT"`
+    Messages(MessageTarget),
 }
 
 /// The format of the access log's lines.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AccessLogFormat {
     /// The combined log format of Apache. `"combined"`
     #[default]
@@ -81,6 +154,8 @@ pub enum AccessLogFormat {
     Json,
     /// Compressed columns. `"binary"`
     Binary,
+    /// A format with variables, or JSON with chosen members. A text with a `$`, or `"json"` with `fields`
+    Text(Arc<TextFormat>),
 }
 
 /// The severity of a line in the error log, the most severe first (a line is written if `line <= level`).

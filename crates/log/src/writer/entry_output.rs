@@ -5,6 +5,9 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use super::output::line_count;
+use super::{PENDING_LEN_MAX, WAKE_LEN};
+
 /// Opens a log's file in another way, after an error.
 pub type OpenOtherwise = fn(&Path, io::Error) -> io::Result<File>;
 
@@ -40,4 +43,16 @@ pub struct WriterLimits {
     pub pending_len_max: usize,
     /// Counts the entries in whole entries of a sink.
     pub count_entries: fn(&[u8]) -> u64,
+}
+
+impl WriterLimits {
+    /// The bounds of a log of lines, each of which may wait this long.
+    pub fn of_lines(delay: Duration) -> WriterLimits {
+        WriterLimits {
+            delay,
+            wake_len: WAKE_LEN,
+            pending_len_max: PENDING_LEN_MAX,
+            count_entries: line_count,
+        }
+    }
 }

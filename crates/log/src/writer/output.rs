@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 
 use super::{EntryOutput, LogDestination, OpenOtherwise};
 
@@ -24,6 +24,20 @@ impl LineOutput {
             output: LogOutput::new(file),
         }
     }
+
+    /// Creates the file again if it was deleted: its lines would be lost at the end of the process. A renamed file is
+    /// written until a signal, as logrotate expects.
+    fn replace_deleted(&mut self) {
+        let is_file = matches!(self.target, LogDestination::File(_));
+        let meta = self.output.file.metadata();
+        if is_file
+            && meta.is_ok_and(|meta| meta.is_file() && meta.nlink() == 0)
+            // If this process may not create it, lines go to the deleted file until a signal.
+            && let Ok(file) = open(&self.target)
+        {
+            self.output = LogOutput::new(file);
+        }
+    }
 }
 
 impl EntryOutput for LineOutput {
@@ -34,6 +48,7 @@ impl EntryOutput for LineOutput {
     }
 
     fn write(&mut self, entries: &[u8]) -> u64 {
+        self.replace_deleted();
         self.output.write(entries)
     }
 
@@ -136,6 +151,24 @@ pub fn line_count(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn deleted_file_is_created_again_and_a_renamed_one_is_not() {
+        let name = format!("lowroad-log-deleted-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let renamed = path.with_extension("1");
+        let target = LogDestination::File(path.clone());
+        let mut output = LineOutput::new(target.clone(), open(&target).expect("a file"));
+        assert_eq!(output.write(b"one\n"), 0);
+        std::fs::remove_file(&path).expect("removed");
+        assert_eq!(output.write(b"two\n"), 0);
+        std::fs::rename(&path, &renamed).expect("renamed");
+        assert_eq!(output.write(b"three\n"), 0);
+        assert!(!path.exists());
+        let text = std::fs::read_to_string(&renamed).expect("a log");
+        assert_eq!(text, "two\nthree\n");
+        std::fs::remove_file(&renamed).expect("removed");
+    }
 
     /// A disk with this many free bytes.
     struct SmallDisk {

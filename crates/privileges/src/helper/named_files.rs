@@ -24,11 +24,11 @@ impl NamedFiles {
         let authorities = config.acme.iter().flat_map(|acme| &acme.authorities);
         let external = authorities.filter_map(|authority| Some(&authority.external.as_ref()?.1));
         read.extend(external.filter_map(absolute));
-        let access = config.log.access.as_ref().map(|access| &access.path);
-        let logs = [Some(&config.log.error), access].into_iter().flatten();
+        let access = config.log.access.iter().map(|access| &access.path);
+        let logs = std::iter::once(&config.log.error).chain(access);
         let logs = logs.filter_map(|target| match target {
             LogTarget::File(path) => absolute(path),
-            LogTarget::Stdout | LogTarget::Stderr => None,
+            LogTarget::Stdout | LogTarget::Stderr | LogTarget::Messages(_) => None,
         });
         NamedFiles {
             read,

@@ -226,15 +226,14 @@ impl ListenArgs {
             config.sites.iter_mut().for_each(enable_tls);
         }
         config.server.user.clone_from(&self.user);
-        config.log.access = self.log.as_deref().map(|format| config::AccessLogConfig {
-            path: config::LogTarget::Stdout,
-            format: match format {
-                "json" => config::AccessLogFormat::Json,
-                "extended" => config::AccessLogFormat::Extended,
-                _ => config::AccessLogFormat::Combined,
-            },
-            binary: config::BinaryLogConfig::default(),
+        let format = self.log.as_deref().map(|format| match format {
+            "json" => config::AccessLogFormat::Json,
+            "extended" => config::AccessLogFormat::Extended,
+            _ => config::AccessLogFormat::Combined,
         });
+        let log =
+            format.map(|format| config::AccessLogConfig::new(config::LogTarget::Stdout, format));
+        config.log.access = log.into_iter().collect();
         Ok(config)
     }
 }

@@ -17,9 +17,10 @@ use std::time::Duration;
 
 use lowroad_child_processes::message::{MessageError, PacketChannel};
 use lowroad_child_processes::process::ChildProcess;
-use lowroad_config::{AccessLogFormat, Config, SoftirqMode};
+use lowroad_config::{AccessLogConfig, Config, SoftirqMode};
 use lowroad_engine::panic_policy;
 use lowroad_log::{ErrorLogger, LineSink};
+use lowroad_site::access_sink::AccessSink;
 use lowroad_softirq::fetch::address_fetcher::OfferLookup;
 use lowroad_softirq::key::RequestKey;
 use lowroad_softirq::learner::LearnSettings;
@@ -60,7 +61,7 @@ struct LevelSupervisor {
 /// An interface that the configuration names can't be used: a message for the user.
 pub fn start(
     config: &Config,
-    access: Option<(LineSink, AccessLogFormat)>,
+    access: Vec<(LineSink, AccessLogConfig)>,
     logger: &ErrorLogger,
     changes: &Arc<ChangeFeed>,
 ) -> Result<ManagedLevel, String> {
@@ -119,7 +120,7 @@ fn ports(config: &Config) -> Vec<u16> {
 struct LaunchOptions<'a> {
     interface: Option<&'a str>,
     ports: &'a [u16],
-    access: Option<(LineSink, AccessLogFormat)>,
+    access: Vec<(LineSink, AccessLogConfig)>,
     logger: &'a ErrorLogger,
     health: &'a Arc<LevelHealthState>,
     changes: &'a Arc<ChangeFeed>,
@@ -134,14 +135,16 @@ fn launch(options: LaunchOptions<'_>) -> Result<LevelSupervisor, String> {
         health,
         changes,
     } = options;
-    let format = access.as_ref().map(|(_, format)| *format);
-    let command = command(interface, ports, format)?;
+    let command = command(interface, ports, !access.is_empty())?;
     let (mut process, channel) = ChildProcess::spawn_with_channel(command)
         .map_err(|error| format!("starting it: {error}"))?;
     let output = process.take_output().0.expect("it is a pipe");
     let mut feedback = LevelFeedback {
         output: BufReader::with_capacity(64 * 1024, output),
-        access,
+        access: access
+            .into_iter()
+            .map(|(sink, log)| AccessSink::new(sink, log))
+            .collect(),
         logger: logger.clone(),
         health: health.clone(),
         changes: changes.clone(),
@@ -166,24 +169,17 @@ fn launch(options: LaunchOptions<'_>) -> Result<LevelSupervisor, String> {
     })
 }
 
-fn command(
-    interface: Option<&str>,
-    ports: &[u16],
-    format: Option<AccessLogFormat>,
-) -> Result<Command, String> {
+fn command(interface: Option<&str>, ports: &[u16], is_logged: bool) -> Result<Command, String> {
     let program = std::env::current_exe().map_err(|error| format!("this program: {error}"))?;
     let mut command = Command::new(program);
     command.args(["attach", "--own", "--keep", "--drain", "2"]);
     if let Some(name) = interface {
         command.args(["--interface", name]);
     }
-    match format {
-        Some(AccessLogFormat::Combined) => command.arg("--log=combined"),
-        Some(AccessLogFormat::Extended) => command.arg("--log=extended"),
-        Some(AccessLogFormat::Json) => command.arg("--log=json"),
-        Some(AccessLogFormat::Binary) => command.arg("--log=binary"),
-        None => &mut command,
-    };
+    if is_logged {
+        // Records, from which the server makes the entries of each log.
+        command.arg("--log=binary");
+    }
     command.args(ports.iter().map(ToString::to_string));
     command.stdout(Stdio::piped());
     Ok(command)

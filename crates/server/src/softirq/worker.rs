@@ -149,15 +149,13 @@ fn config(args: &AttachArgs, policy: &AttachPolicy, addresses: &[FrontAddress]) 
     }
     // The level has the same drain timeout, so that the connections of both end together.
     config.server.drain_timeout_ms = u64::from(args.drain) * 1_000;
-    config.log.access = args.log.as_deref().map(|format| AccessLogConfig {
-        path: LogTarget::Stdout,
-        format: match format {
-            "json" => AccessLogFormat::Json,
-            "extended" => AccessLogFormat::Extended,
-            _ => AccessLogFormat::Combined,
-        },
-        binary: config::BinaryLogConfig::default(),
+    let format = args.log.as_deref().map(|format| match format {
+        "json" => AccessLogFormat::Json,
+        "extended" => AccessLogFormat::Extended,
+        _ => AccessLogFormat::Combined,
     });
+    let log = format.map(|format| AccessLogConfig::new(LogTarget::Stdout, format));
+    config.log.access = log.into_iter().collect();
     config
 }
 

@@ -12,7 +12,7 @@ use crate::{admin, features, terminal_output};
 pub mod managed_level {
     use std::sync::Arc;
 
-    use lowroad_config::{AccessLogFormat, BuildFeature, Config, SoftirqMode};
+    use lowroad_config::{AccessLogConfig, BuildFeature, Config, SoftirqMode};
     use lowroad_log::{ErrorLogger, LineSink};
     use lowroad_store::change_feed::ChangeFeed;
 
@@ -22,7 +22,7 @@ pub mod managed_level {
     /// Returns an error if the level is configured.
     pub fn start(
         config: &Config,
-        _: Option<(LineSink, AccessLogFormat)>,
+        _: Vec<(LineSink, AccessLogConfig)>,
         _: &ErrorLogger,
         _: &Arc<ChangeFeed>,
     ) -> Result<ManagedLevel, String> {

@@ -4,24 +4,21 @@
 use std::io::{BufRead, BufReader, Read};
 use std::sync::Arc;
 
-use lowroad_binary_log::batch_line;
-use lowroad_config::AccessLogFormat;
-use lowroad_log::{ErrorLogger, LineSink};
+use lowroad_binary_log::{batch, batch_line};
+use lowroad_log::{EntryDetails, ErrorLogger};
+use lowroad_site::access_sink::AccessSink;
 
 use super::health::{LevelHealthState, OFF};
 use super::messages::{ATTACHED, GONE, NUMBERS};
 use crate::level::LevelReport;
 use lowroad_store::change_feed::ChangeFeed;
 
-/// Maximum bytes of lines that are passed to the log at once.
-const BATCH_LEN: usize = 64 * 1024;
-
 /// Reads and applies the level's output.
 pub struct LevelFeedback<R> {
     /// The standard output of both processes.
     pub output: BufReader<R>,
-    /// The access log.
-    pub access: Option<(LineSink, AccessLogFormat)>,
+    /// The access logs.
+    pub access: Vec<AccessSink>,
     /// The error log.
     pub logger: ErrorLogger,
     /// The level's state.
@@ -45,28 +42,40 @@ impl<R: Read> LevelFeedback<R> {
 
     /// Reads and applies the output until the processes have ended.
     pub fn forward_output(&mut self) {
-        let (mut line, mut batch) = (Vec::new(), Vec::new());
+        let (mut line, mut record) = (Vec::new(), Vec::new());
         while self.next(&mut line) {
-            match (line.first(), &self.access) {
-                (Some(b'='), _) => self.apply_report(&line),
-                (Some(_), Some((_, format))) => append_entry(&line, *format, &mut batch),
-                _ => {}
+            match line.first() {
+                Some(b'=') => self.apply_report(&line),
+                Some(_) => self.log(&line, &mut record),
+                None => {}
             }
-            // Lines are collected while more input is buffered, and passed on before the next read might block.
-            let is_drained = self.output.buffer().is_empty();
-            if let Some((sink, _)) = &self.access
-                && (batch.len() >= BATCH_LEN || is_drained && !batch.is_empty())
-            {
-                // The log itself counts the lines that it drops.
-                let _ = sink.push(&batch);
-                batch.clear();
+            // Entries are collected while more input is buffered, and passed on before the next read might block.
+            if self.output.buffer().is_empty() {
+                self.access.iter_mut().for_each(AccessSink::flush);
             }
         }
-        if let Some((sink, _)) = &self.access {
-            let _ = sink.push(&batch);
-        }
+        self.access.iter_mut().for_each(AccessSink::flush);
         if self.health.record_off() {
             self.logger.error(format_args!("softirq: {OFF}"));
+        }
+    }
+
+    /// Writes the record of a line to the access logs, if the line is complete. A killed process may leave an incomplete
+    /// last line.
+    fn log(&mut self, line: &[u8], record: &mut Vec<u8>) {
+        record.clear();
+        batch_line::append_record_of_line(line, record);
+        for entry in batch::records(record) {
+            let host = String::from_utf8_lossy(entry.host);
+            let details = EntryDetails {
+                scheme: "http",
+                // The level does not know the sites; clients request most of them by their first name.
+                site: host.rsplit_once(':').map_or(&*host, |(name, _)| name),
+                ..EntryDetails::default()
+            };
+            for log in &mut self.access {
+                log.push_entry(&entry, &details);
+            }
         }
     }
 
@@ -99,26 +108,12 @@ impl<R: Read> LevelFeedback<R> {
     }
 }
 
-/// Appends the entry of a line, if the line is complete. A killed process may leave an incomplete last line.
-fn append_entry(line: &[u8], format: AccessLogFormat, batch: &mut Vec<u8>) {
-    let end: &[u8] = match format {
-        AccessLogFormat::Combined | AccessLogFormat::Extended => b"\"\n",
-        AccessLogFormat::Json => b"}\n",
-        AccessLogFormat::Binary => {
-            batch_line::append_record_of_line(line, batch);
-            return;
-        }
-    };
-    if line.ends_with(end) {
-        batch.extend_from_slice(line);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
 
-    use lowroad_log::{LogDestination, LogLevel, LogWriter};
+    use lowroad_config::{AccessLogConfig, AccessLogFormat, LogTarget};
+    use lowroad_log::{AccessEntry, LogDestination, LogLevel, LogWriter};
 
     use super::*;
     use crate::level::LevelHealth;
@@ -128,7 +123,7 @@ mod tests {
     }
 
     /// Applies this output. Returns the access log, the error log, and the level's state.
-    fn after(name: &str, said: &str) -> (String, String, String) {
+    fn after(name: &str, said: &[u8]) -> (String, String, String) {
         let files = [
             file(&format!("{name}-access")),
             file(&format!("{name}-error")),
@@ -138,8 +133,11 @@ mod tests {
         let (access, errors) = (open(&files[0]), open(&files[1]));
         let health = Arc::new(LevelHealthState::default());
         let mut hearing = LevelFeedback {
-            output: BufReader::new(said.as_bytes()),
-            access: Some((access.sink(), AccessLogFormat::Combined)),
+            output: BufReader::new(said),
+            access: vec![AccessSink::new(
+                access.sink(),
+                AccessLogConfig::new(LogTarget::Stdout, AccessLogFormat::Extended),
+            )],
             logger: ErrorLogger::new(errors.sink(), LogLevel::Info),
             health: health.clone(),
             changes: Arc::default(),
@@ -161,12 +159,48 @@ mod tests {
         (access, errors, healthy)
     }
 
+    /// The line of a record.
+    fn record(path: &str) -> Vec<u8> {
+        let mut line = Vec::new();
+        let request = format!("GET {path} HTTP/1.1");
+        let entry = AccessEntry {
+            peer: [192, 0, 2, 7].into(),
+            user: b"",
+            unix_ms: 1000,
+            line: request.as_bytes(),
+            host: b"example.com",
+            status: 200,
+            body_bytes: 5,
+            whole: true,
+            referer: b"",
+            user_agent: b"",
+            duration_us: 0,
+            outcome: "hit",
+            level: "softirq",
+            tls: "",
+        };
+        batch_line::append_line(&entry, &mut line);
+        line
+    }
+
     #[test]
     fn complete_log_lines_are_forwarded_and_incomplete_ones_dropped() {
-        let said = "\n=attached: to port 80\n1.2.3.4 - \"a\"\n1.2.3.5 - \"cu\n=gone: signal 9\n\
-                    \n=attached: to port 80\n1.2.3.6 - \"b\"\n";
-        let (access, errors, healthy) = after("cut", said);
-        assert_eq!(access, "1.2.3.4 - \"a\"\n1.2.3.6 - \"b\"\n");
+        let cut = &record("/cut")[..40];
+        let said = [
+            b"\n=attached: to port 80\n",
+            &record("/a")[..],
+            cut,
+            b"\n=gone: signal 9\n\n=attached: to port 80\n",
+            &record("/b"),
+        ];
+        let (access, errors, healthy) = after("cut", &said.concat());
+        let line = |path: &str| {
+            format!(
+                "192.0.2.7 - - [01/Jan/1970:00:00:01 +0000] \"GET {path} HTTP/1.1\" 200 5 \"-\" \"-\" hit 0.000 \
+                 \"example.com\"\n"
+            )
+        };
+        assert_eq!(access, line("/a") + &line("/b"));
         assert_eq!(healthy, "attached");
         for part in ["has ended: signal 9", "running again (start 1)", OFF] {
             assert!(errors.contains(part), "{part} in {errors}");
@@ -175,7 +209,7 @@ mod tests {
 
     #[test]
     fn daemon_that_ends_without_report_is_not_attached() {
-        assert_eq!(after("dies", "\n=gone: signal 9\n").2, "no");
-        assert_eq!(after("silent", "").2, "no");
+        assert_eq!(after("dies", b"\n=gone: signal 9\n").2, "no");
+        assert_eq!(after("silent", b"").2, "no");
     }
 }

@@ -1,0 +1,270 @@
+//! Sends log lines as messages: to syslog (RFC 5424, over TCP with the octet counting of RFC 6587) or to the journal of
+//! systemd (its native protocol, a datagram of fields).
+//!
+//! Only the log's thread connects and sends. While the destination does not accept messages, they are dropped and
+//! counted, and the next try follows after a pause that doubles up to [`PAUSE_MAX`].
+
+use std::io::{self, ErrorKind, Write};
+use std::net::{TcpStream, ToSocketAddrs, UdpSocket};
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::civil_date::rfc3339;
+use crate::writer::{EntryOutput, OpenOtherwise};
+
+/// The time limit for connecting and for one write.
+const TIMEOUT: Duration = Duration::from_secs(1);
+/// The first pause after a failure.
+const PAUSE_MIN: Duration = Duration::from_millis(500);
+/// The longest pause.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// The severity "informational".
+const SEVERITY: u8 = 6;
+/// The socket of the journal.
+const JOURNAL: &str = "/run/systemd/journal/socket";
+
+/// The receiver of messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MessageTarget {
+    /// Syslog, on a Unix datagram socket.
+    SyslogUnix(PathBuf),
+    /// Syslog, at a host and port.
+    SyslogUdp(String, u16),
+    /// Syslog, at a host and port.
+    SyslogTcp(String, u16),
+    /// The journal of systemd.
+    Journal,
+}
+
+/// The fields of each message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MessageFields {
+    /// The number of the facility.
+    pub facility: u8,
+    /// The name of the application.
+    pub tag: String,
+    /// The name of the host.
+    pub host: String,
+}
+
+/// An event for the error log. [`MessageEvent::Dropping`] is reported once, until [`MessageEvent::SentAgain`].
+#[derive(Debug)]
+pub enum MessageEvent {
+    /// Messages are dropped, because the destination does not accept them.
+    Dropping(io::Error),
+    /// Messages are sent again.
+    SentAgain {
+        /// The number of messages that were lost before.
+        lost: u64,
+    },
+}
+
+/// Receives events, on the log's thread.
+pub type OnMessageEvent = Box<dyn FnMut(MessageEvent) + Send>;
+
+/// Sends lines as messages.
+pub struct MessageOutput {
+    target: MessageTarget,
+    fields: MessageFields,
+    socket: Option<MessageSocket>,
+    message: Vec<u8>,
+    /// The number of messages lost so far, while messages are dropped.
+    dropped: Option<u64>,
+    pause: Duration,
+    /// The time before which there is no try to connect.
+    retry_at: Option<Instant>,
+    on_event: OnMessageEvent,
+}
+
+enum MessageSocket {
+    Unix(UnixDatagram),
+    Udp(UdpSocket),
+    Tcp(TcpStream),
+}
+
+impl MessageOutput {
+    /// An output for this target. It connects when the first line is written.
+    pub fn new(
+        target: MessageTarget,
+        fields: MessageFields,
+        on_event: OnMessageEvent,
+    ) -> MessageOutput {
+        MessageOutput {
+            target,
+            fields,
+            socket: None,
+            message: Vec::new(),
+            dropped: None,
+            pause: PAUSE_MIN,
+            retry_at: None,
+            on_event,
+        }
+    }
+
+    /// Sends a line. A message that is too long for a datagram is lost, but is no failure of the destination.
+    fn send(&mut self, line: &[u8], unix_ms: u64) -> io::Result<()> {
+        let socket = match &mut self.socket {
+            Some(socket) => socket,
+            none => none.insert(connect(&self.target)?),
+        };
+        self.message.clear();
+        match self.target {
+            MessageTarget::Journal => journal_message(&self.fields, line, &mut self.message),
+            _ => syslog_message(&self.fields, unix_ms, line, &mut self.message),
+        }
+        socket.send(&self.message)
+    }
+
+    fn note_sent(&mut self) {
+        self.pause = PAUSE_MIN;
+        if let Some(lost) = self.dropped.take() {
+            (self.on_event)(MessageEvent::SentAgain { lost });
+        }
+    }
+
+    fn note_failure(&mut self, error: io::Error, now: Instant) {
+        // A part of the message may have been sent, so the connection can't be used any more.
+        self.socket = None;
+        self.retry_at = Some(now + self.pause);
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
+        if self.dropped.is_none() {
+            self.dropped = Some(0);
+            (self.on_event)(MessageEvent::Dropping(error));
+        }
+    }
+}
+
+impl EntryOutput for MessageOutput {
+    const IS_GATHERING: bool = false;
+
+    fn part_len(&self, entries: &[u8]) -> usize {
+        entries.len()
+    }
+
+    fn write(&mut self, entries: &[u8]) -> u64 {
+        let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH);
+        let unix_ms = unix_ms.map_or(0, |since| since.as_millis() as u64); // far below 2^64
+        let mut lost = 0;
+        for line in entries.split_inclusive(|byte| *byte == b'\n') {
+            let line = line.strip_suffix(b"\n").unwrap_or(line);
+            let now = Instant::now();
+            let is_paused = self.retry_at.is_some_and(|retry_at| now < retry_at);
+            let result = match is_paused {
+                true => None,
+                false => Some(self.send(line, unix_ms)),
+            };
+            match result {
+                Some(Ok(())) => {
+                    self.retry_at = None;
+                    self.note_sent();
+                    continue;
+                }
+                Some(Err(error)) if is_too_long(&error) => {}
+                Some(Err(error)) => self.note_failure(error, now),
+                None => {}
+            }
+            lost += 1;
+            if let Some(dropped) = &mut self.dropped {
+                *dropped += 1;
+            }
+        }
+        lost
+    }
+
+    fn end_round(&mut self) -> u64 {
+        0
+    }
+
+    fn reopen(&mut self, _: OpenOtherwise) -> io::Result<()> {
+        // The name of the host may have another address, and the socket may have been replaced.
+        self.socket = None;
+        self.retry_at = None;
+        Ok(())
+    }
+}
+
+impl MessageSocket {
+    fn send(&mut self, message: &[u8]) -> io::Result<()> {
+        match self {
+            MessageSocket::Unix(socket) => socket.send(message).map(drop),
+            MessageSocket::Udp(socket) => socket.send(message).map(drop),
+            MessageSocket::Tcp(stream) => {
+                let framed = [message.len().to_string().as_bytes(), b" ", message].concat();
+                stream.write_all(&framed)
+            }
+        }
+    }
+}
+
+fn is_too_long(error: &io::Error) -> bool {
+    // EMSGSIZE; std has no kind for it.
+    const MESSAGE_TOO_LONG: i32 = 90;
+    error.raw_os_error() == Some(MESSAGE_TOO_LONG)
+}
+
+fn connect(target: &MessageTarget) -> io::Result<MessageSocket> {
+    let addresses = |host: &String, port: &u16| (host.as_str(), *port).to_socket_addrs();
+    let no_address = || io::Error::new(ErrorKind::NotFound, "the host has no address");
+    match target {
+        MessageTarget::SyslogUnix(path) => connect_unix(path.as_os_str()),
+        MessageTarget::Journal => connect_unix(JOURNAL.as_ref()),
+        MessageTarget::SyslogUdp(host, port) => {
+            let address = addresses(host, port)?.next().ok_or_else(no_address)?;
+            let local = if address.is_ipv4() { "0.0.0.0" } else { "::" };
+            let socket = UdpSocket::bind((local, 0))?;
+            socket.connect(address)?;
+            socket.set_write_timeout(Some(TIMEOUT))?;
+            Ok(MessageSocket::Udp(socket))
+        }
+        MessageTarget::SyslogTcp(host, port) => {
+            let mut error = no_address();
+            for address in addresses(host, port)? {
+                match TcpStream::connect_timeout(&address, TIMEOUT) {
+                    Ok(stream) => {
+                        stream.set_write_timeout(Some(TIMEOUT))?;
+                        return Ok(MessageSocket::Tcp(stream));
+                    }
+                    Err(refused) => error = refused,
+                }
+            }
+            Err(error)
+        }
+    }
+}
+
+fn connect_unix(path: &std::ffi::OsStr) -> io::Result<MessageSocket> {
+    let socket = UnixDatagram::unbound()?;
+    socket.connect(path)?;
+    // A receiver that does not read makes the send fail, instead of blocking the thread for ever.
+    socket.set_write_timeout(Some(TIMEOUT))?;
+    Ok(MessageSocket::Unix(socket))
+}
+
+/// Appends a message of RFC 5424 §6.
+fn syslog_message(fields: &MessageFields, unix_ms: u64, line: &[u8], out: &mut Vec<u8>) {
+    let priority = u16::from(fields.facility) * 8 + u16::from(SEVERITY);
+    let header = format!(
+        "<{priority}>1 {} {} {} {} access - ",
+        rfc3339(unix_ms),
+        fields.host,
+        fields.tag,
+        std::process::id()
+    );
+    out.extend_from_slice(header.as_bytes());
+    out.extend_from_slice(line);
+}
+
+/// Appends a message of the journal's native protocol. A line has no line feed, so its simple form is sufficient.
+fn journal_message(fields: &MessageFields, line: &[u8], out: &mut Vec<u8>) {
+    let header = format!(
+        "PRIORITY={SEVERITY}\nSYSLOG_FACILITY={}\nSYSLOG_IDENTIFIER={}\nMESSAGE=",
+        fields.facility, fields.tag
+    );
+    out.extend_from_slice(header.as_bytes());
+    out.extend_from_slice(line);
+    out.push(b'\n');
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,232 @@
+//! Fills in a format that an operator has defined.
+
+use std::sync::Arc;
+
+use crate::access::{AccessEntry, DateText, address};
+use crate::civil_date;
+use crate::decimal::{decimal, thousandths};
+use crate::escape::{escaped, escaped_until, json_escaped};
+use crate::format::{FormatPart, TextFormat, ValueEscape};
+use crate::variable::LogVariable;
+
+/// Properties of a request that only the variables of formats need. Missing texts are empty.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EntryDetails<'a> {
+    /// The client's port; 0 if it is not known.
+    pub peer_port: u16,
+    /// The scheme of the request.
+    pub scheme: &'a str,
+    /// The site.
+    pub site: &'a str,
+    /// The route.
+    pub route: &'a str,
+    /// The values of the request fields that the format names.
+    pub fields: FieldValues<'a>,
+}
+
+/// The values of request fields, adjacent in one buffer.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FieldValues<'a> {
+    /// The buffer.
+    pub bytes: &'a [u8],
+    /// The start of the first value in the buffer, and the end of each value.
+    pub bounds: &'a [usize],
+}
+
+impl<'a> FieldValues<'a> {
+    fn get(&self, index: usize) -> &'a [u8] {
+        let bound = |index: usize| self.bounds.get(index).copied();
+        let range = bound(index).zip(bound(index + 1));
+        let value = range.and_then(|(start, end)| self.bytes.get(start..end));
+        value.unwrap_or_default()
+    }
+}
+
+/// Formats lines in a format that an operator has defined.
+pub struct TextFormatter {
+    format: Arc<TextFormat>,
+    time_local: DateText,
+    time_iso8601: DateText,
+}
+
+impl TextFormatter {
+    /// Creates a formatter for this format.
+    pub fn new(format: Arc<TextFormat>) -> TextFormatter {
+        TextFormatter {
+            format,
+            time_local: DateText::default(),
+            time_iso8601: DateText::default(),
+        }
+    }
+
+    /// The format.
+    pub fn format(&self) -> &TextFormat {
+        &self.format
+    }
+
+    /// Appends the line of a response.
+    pub fn append(
+        &mut self,
+        entry: &AccessEntry<'_>,
+        details: &EntryDetails<'_>,
+        out: &mut Vec<u8>,
+    ) {
+        let unix_s = entry.unix_ms / 1000;
+        for part in &self.format.parts {
+            let (variable, escape) = match part {
+                FormatPart::Literal(text) => {
+                    out.extend_from_slice(text);
+                    continue;
+                }
+                FormatPart::Value(variable, escape) => (*variable, *escape),
+            };
+            match variable {
+                LogVariable::TimeLocal => {
+                    let date = self.time_local.format(unix_s, civil_date::common_log);
+                    out.extend_from_slice(date.as_bytes());
+                }
+                LogVariable::TimeIso8601 => {
+                    let date = self
+                        .time_iso8601
+                        .format(unix_s, civil_date::rfc3339_seconds);
+                    out.extend_from_slice(date.as_bytes());
+                    out.extend_from_slice(b"+00:00");
+                }
+                LogVariable::RemoteAddr => address(entry.peer, out),
+                LogVariable::Host => host(entry.host, escape, out),
+                _ => match number(variable, entry, details) {
+                    Some(LogNumber::Whole(number)) => decimal(number, out),
+                    Some(LogNumber::Thousandths(number)) => {
+                        decimal(number / 1000, out);
+                        out.push(b'.');
+                        thousandths(number, out);
+                    }
+                    None => value(text(variable, entry, details), escape, out),
+                },
+            }
+        }
+        out.push(b'\n');
+    }
+}
+
+/// The value of a variable that is a number.
+enum LogNumber {
+    Whole(u64),
+    Thousandths(u64),
+}
+
+fn number(
+    variable: LogVariable,
+    entry: &AccessEntry<'_>,
+    details: &EntryDetails<'_>,
+) -> Option<LogNumber> {
+    Some(match variable {
+        LogVariable::Status => LogNumber::Whole(entry.status.into()),
+        LogVariable::BodyBytesSent => LogNumber::Whole(entry.body_bytes),
+        LogVariable::RemotePort => LogNumber::Whole(details.peer_port.into()),
+        LogVariable::RequestTimeUs => LogNumber::Whole(entry.duration_us),
+        LogVariable::RequestTime => LogNumber::Thousandths(entry.duration_us / 1000),
+        LogVariable::Msec => LogNumber::Thousandths(entry.unix_ms),
+        _ => return None,
+    })
+}
+
+/// The value of a variable that is a text.
+fn text<'a>(
+    variable: LogVariable,
+    entry: &AccessEntry<'a>,
+    details: &EntryDetails<'a>,
+) -> &'a [u8] {
+    match variable {
+        LogVariable::RemoteUser => entry.user,
+        LogVariable::Request => entry.line,
+        LogVariable::RequestMethod => RequestLine::from_text(entry.line).method,
+        LogVariable::RequestUri => RequestLine::from_text(entry.line).target,
+        LogVariable::Uri => RequestLine::from_text(entry.line).path(),
+        LogVariable::Args => RequestLine::from_text(entry.line).query(),
+        LogVariable::ServerProtocol => RequestLine::from_text(entry.line).protocol,
+        LogVariable::Scheme => details.scheme.as_bytes(),
+        LogVariable::HttpHost => entry.host,
+        LogVariable::Referer => entry.referer,
+        LogVariable::UserAgent => entry.user_agent,
+        LogVariable::Field(index) => details.fields.get(index),
+        LogVariable::RequestCompletion if entry.whole => b"OK",
+        LogVariable::Site => details.site.as_bytes(),
+        LogVariable::Route => details.route.as_bytes(),
+        LogVariable::Level => entry.level.as_bytes(),
+        LogVariable::Outcome => entry.outcome.as_bytes(),
+        LogVariable::SslProtocol => entry.tls.as_bytes(),
+        // The others are no texts, or incomplete.
+        _ => b"",
+    }
+}
+
+/// Appends the host without its port, in lower case.
+fn host(host: &[u8], escape: ValueEscape, out: &mut Vec<u8>) {
+    let name_len = match host {
+        // The colons of an IPv6 address are within brackets.
+        [b'[', ..] => host.iter().position(|byte| *byte == b']').map(|at| at + 1),
+        _ => host.iter().position(|byte| *byte == b':'),
+    };
+    let start = out.len();
+    value(&host[..name_len.unwrap_or(host.len())], escape, out);
+    out[start..].make_ascii_lowercase();
+}
+
+fn value(value: &[u8], escape: ValueEscape, out: &mut Vec<u8>) {
+    match (escape, value) {
+        (ValueEscape::Json, value) => json_escaped(value, out),
+        (_, b"") => out.push(b'-'),
+        (ValueEscape::Quoted, value) => escaped(value, out),
+        (ValueEscape::Word(delimiter), value) => escaped_until(delimiter, value, out),
+    }
+}
+
+/// The parts of a request line; empty if the line does not have three words.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RequestLine<'a> {
+    method: &'a [u8],
+    target: &'a [u8],
+    protocol: &'a [u8],
+}
+
+impl<'a> RequestLine<'a> {
+    /// Splits a request line of an entry.
+    pub fn from_text(line: &'a [u8]) -> RequestLine<'a> {
+        let mut words = line.split(|byte| *byte == b' ');
+        let mut next = || words.next().unwrap_or_default();
+        let (method, target, protocol) = (next(), next(), next());
+        match protocol.starts_with(b"HTTP/") && words.next().is_none() {
+            true => RequestLine {
+                method,
+                target,
+                protocol,
+            },
+            // Input that is not a request has no such parts.
+            false => RequestLine::default(),
+        }
+    }
+
+    /// The path of the target, without the scheme and authority of the absolute form.
+    pub fn path(&self) -> &'a [u8] {
+        let end = self.target.iter().position(|byte| *byte == b'?');
+        let target = &self.target[..end.unwrap_or(self.target.len())];
+        if matches!(target, [b'/' | b'*', ..]) {
+            return target;
+        }
+        let slash = target.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+        // http://host/path: the third slash begins the path.
+        slash
+            .map(|(at, _)| &target[at..])
+            .nth(2)
+            .unwrap_or_default()
+    }
+
+    fn query(&self) -> &'a [u8] {
+        let mark = self.target.iter().position(|byte| *byte == b'?');
+        mark.map_or(b"", |at| &self.target[at + 1..])
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,157 @@
+//! Tests of formats that operators define.
+
+use super::*;
+use crate::format::EscapeMode;
+use crate::{LineFormat, LineFormatter};
+
+fn entry() -> AccessEntry<'static> {
+    AccessEntry {
+        peer: [192, 0, 2, 7].into(),
+        user: b"ann lee",
+        unix_ms: 784_111_777_042,
+        line: b"GET /a/b?c=d&e HTTP/1.1",
+        host: b"Example.com:8080",
+        status: 200,
+        body_bytes: 5,
+        whole: true,
+        referer: b"",
+        user_agent: b"curl/8 \"x\"",
+        duration_us: 12_034_567,
+        outcome: "hit",
+        level: "worker",
+        tls: "TLSv1.3",
+    }
+}
+
+fn line(format: TextFormat, entry: &AccessEntry<'_>) -> String {
+    let details = EntryDetails {
+        peer_port: 4711,
+        scheme: "https",
+        site: "example.com",
+        route: "",
+        fields: FieldValues {
+            bytes: b"skipped1.2.3.4, 5.6.7.8\n",
+            bounds: &[7, 23, 24],
+        },
+    };
+    let mut out = Vec::new();
+    TextFormatter::new(Arc::new(format)).append(entry, &details, &mut out);
+    String::from_utf8(out).expect("UTF-8")
+}
+
+fn text(format: &str, entry: &AccessEntry<'_>) -> String {
+    line(
+        TextFormat::parse(format, EscapeMode::Hex).expect("a format"),
+        entry,
+    )
+}
+
+#[test]
+fn combined_format_of_nginx_equals_the_built_in_one() {
+    let nginx = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \
+                 \"$http_referer\" \"$http_user_agent\"";
+    let mut built_in = Vec::new();
+    LineFormatter::new(LineFormat::Combined).append(&entry(), &mut built_in);
+    assert_eq!(text(nginx, &entry()).as_bytes(), built_in);
+}
+
+#[test]
+fn every_variable_has_its_value() {
+    for (name, expected) in [
+        ("remote_addr", "192.0.2.7"),
+        ("remote_port", "4711"),
+        ("remote_user", "ann\\x20lee"),
+        ("time_local", "06/Nov/1994:08:49:37 +0000"),
+        ("time_iso8601", "1994-11-06T08:49:37+00:00"),
+        ("msec", "784111777.042"),
+        ("request", "GET\\x20/a/b?c=d&e\\x20HTTP/1.1"),
+        ("request_method", "GET"),
+        ("request_uri", "/a/b?c=d&e"),
+        ("uri", "/a/b"),
+        ("args", "c=d&e"),
+        ("query_string", "c=d&e"),
+        ("server_protocol", "HTTP/1.1"),
+        ("scheme", "https"),
+        ("host", "example.com"),
+        ("http_host", "Example.com:8080"),
+        ("http_referer", "-"),
+        ("http_user_agent", "curl/8\\x20\\x22x\\x22"),
+        ("http_x_forwarded_for", "1.2.3.4,\\x205.6.7.8"),
+        ("status", "200"),
+        ("body_bytes_sent", "5"),
+        ("request_time", "12.034"),
+        ("request_time_us", "12034567"),
+        ("request_completion", "OK"),
+        ("site", "example.com"),
+        ("server_name", "example.com"),
+        ("route", "-"),
+        ("level", "worker"),
+        ("outcome", "hit"),
+        ("ssl_protocol", "TLSv1.3"),
+    ] {
+        assert_eq!(text(&format!("${name}"), &entry()), format!("{expected}\n"));
+    }
+}
+
+#[test]
+fn targets_of_all_forms_have_a_path() {
+    for (request, expected) in [
+        ("GET http://a.example/x?y HTTP/1.1", "/x|y|GET"),
+        ("OPTIONS * HTTP/1.1", "*|-|OPTIONS"),
+        ("CONNECT a.example:443 HTTP/1.1", "-|-|CONNECT"),
+        ("\u{16}\u{3}", "-|-|-"),
+        ("GET /a b HTTP/1.1", "-|-|-"),
+    ] {
+        let entry = AccessEntry {
+            line: request.as_bytes(),
+            ..entry()
+        };
+        let text = text("$uri|$args|$request_method", &entry);
+        assert_eq!(text.trim_end(), expected, "{request}");
+    }
+}
+
+#[test]
+fn client_bytes_stay_in_their_field() {
+    for byte in 0..=255 {
+        let field = [b'a', byte, b'z'];
+        let entry = AccessEntry {
+            user: &field,
+            host: &field,
+            user_agent: &field,
+            ..entry()
+        };
+        let text = text("$remote_user|$http_host \"$http_user_agent\" $host", &entry);
+        let is_printable = |byte: &u8| matches!(byte, b' '..=b'~');
+        assert!(
+            text.trim_end_matches('\n')
+                .as_bytes()
+                .iter()
+                .all(is_printable)
+        );
+        assert_eq!(text.matches('|').count(), 1 + 3 * usize::from(byte == b'|'));
+        assert_eq!(text.matches('"').count(), 2);
+        let (before, after) = text.split_once('"').expect("a quote");
+        assert_eq!(before.matches(' ').count(), 1, "{text}");
+        let (_, last) = after.split_once('"').expect("a quote");
+        assert_eq!(last.matches(' ').count(), 1, "{text}");
+    }
+}
+
+#[test]
+fn json_has_the_chosen_members() {
+    let names = [
+        "client=remote_addr",
+        "$status",
+        "request_time",
+        "http_a",
+        "http_b",
+        "ua=http_user_agent",
+    ];
+    let format = TextFormat::json(names).expect("a format");
+    assert_eq!(
+        line(format, &entry()),
+        "{\"client\":\"192.0.2.7\",\"status\":200,\"request_time\":12.034,\"http_a\":\"1.2.3.4, 5.6.7.8\",\
+         \"http_b\":\"\\u000a\",\"ua\":\"curl/8 \\\"x\\\"\"}\n"
+    );
+}

@@ -1,0 +1,203 @@
+//! Access logs with formats of the operator: their lines equal the requests, conditions select entries, and no request can
+//! write a line or a field of its own.
+
+use std::fs;
+use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use lowroad_testkit::status::StatusClient;
+use lowroad_testkit::{TempFolder, TestServer, wait_until};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
+
+/// Two sites with these logs.
+fn logged(logs: &str) -> (TempFolder, TestServer) {
+    let folder = TempFolder::new();
+    // The server's user may create a new log here.
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("a mode");
+    folder.file("root/small", "hello");
+    folder.file("root/a.css", "x");
+    let config = format!(
+        "[server]\nworkers = 1\nadmin = \"admin.sock\"\n{logs}\n\
+         [[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"root\"\nnames = [\"a.example\", \"www.a.example\"]\n\
+         [[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"root\"\nnames = [\"b.example\"]\n"
+    );
+    let server = TestServer::run(PROGRAM, &folder, &config);
+    (folder, server)
+}
+
+/// Sends requests on one connection.
+fn ask(server: &TestServer, requests: &[(&str, &str)]) {
+    let mut client = server.connect();
+    for (target, fields) in requests {
+        client.send(format!("GET {target} HTTP/1.1\r\n{fields}\r\n\r\n"));
+        client.response();
+    }
+}
+
+/// The lines of a log, once it has this many.
+fn lines(folder: &TempFolder, name: &str, count: usize) -> Vec<String> {
+    wait_until("the lines of the log", || {
+        let text = fs::read_to_string(folder.path().join(name)).unwrap_or_default();
+        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        (lines.len() >= count).then_some(lines)
+    })
+}
+
+#[test]
+fn format_with_variables_is_filled_in() {
+    let format = "$remote_addr|$site|$route|$level|$outcome|$scheme|$host|$http_host|$request_method|$uri|$args|\
+                  $server_protocol|$status|$body_bytes_sent|$http_x_a|$request_completion \"$http_user_agent\"";
+    let (folder, server) = logged(&format!("[log]\naccess = \"log\"\nformat = '{format}'"));
+    ask(
+        &server,
+        &[
+            (
+                "/small?q|x",
+                "Host: WWW.a.example:80\r\nX-A: 1\r\nx-a: 2|\r\nUser-Agent: a\"b |",
+            ),
+            ("/a.css", "Host: b.example"),
+        ],
+    );
+    assert_eq!(
+        lines(&folder, "log", 2),
+        [
+            "127.0.0.1|a.example|-|worker|miss|http|www.a.example|WWW.a.example:80|GET|/small|q\\x7Cx|HTTP/1.1|200|5|\
+             1,\\x202\\x7C|OK \"a\\x22b |\"",
+            "127.0.0.1|b.example|-|worker|miss|http|b.example|b.example|GET|/a.css|-|HTTP/1.1|200|1|-|OK \"-\"",
+        ]
+        .map(|line| line.to_owned())
+    );
+}
+
+#[test]
+fn refused_requests_have_no_fields_of_the_last_one() {
+    let (folder, server) =
+        logged("[log]\naccess = \"log\"\nformat = '$status \"$request\" $http_x_a'");
+    ask(&server, &[("/small", "Host: a.example\r\nX-A: secret")]);
+    let mut client = server.connect();
+    client.send("GET /small\nHTTP/1.1 X\r\n\r\n");
+    assert_eq!(client.response().status, 400);
+    let lines = lines(&folder, "log", 2);
+    assert_eq!(lines[0], "200 \"GET /small HTTP/1.1\" secret");
+    assert!(
+        lines[1].starts_with("400 ") && lines[1].ends_with(" -"),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn json_has_the_chosen_members() {
+    let (folder, server) = logged(
+        "[log]\naccess = \"log\"\nformat = \"json\"\nfields = [\"code=status\", \"uri\", \"http_x_a\"]",
+    );
+    ask(&server, &[("/small", "Host: a.example\r\nX-A: \"\\\t")]);
+    assert_eq!(
+        lines(&folder, "log", 1),
+        ["{\"code\":200,\"uri\":\"/small\",\"http_x_a\":\"\\\"\\\\\"}"]
+    );
+}
+
+#[test]
+fn several_logs_contain_the_requests_that_fulfil_their_conditions() {
+    let log = |name: &str, keys: &str| {
+        format!("[[log.access]]\nto = \"{name}\"\nformat = '$uri $http_x_a'\n{keys}\n")
+    };
+    let logs = [
+        log("all", ""),
+        log("site", "site = \"a.example\""),
+        log("status", "status = [\"4xx\"]"),
+        log("path", "path = [\"!*.css\", \"!/health\"]"),
+        log("slow", "min_duration = \"10s\""),
+        log("sample", "sample = 3"),
+        "[[log.access]]\nto = \"binary\"\nformat = \"binary\"\nblock_age = \"100ms\"\n".to_owned(),
+    ];
+    let (folder, mut server) = logged(&logs.concat());
+    let requests = [
+        ("/small", "Host: a.example\r\nX-A: 1"),
+        ("/a.css", "Host: www.a.example\r\nX-A: 2"),
+        ("/health", "Host: b.example\r\nX-A: 3"),
+        ("/%61.css", "Host: b.example\r\nX-A: 4"),
+    ];
+    ask(&server, &requests);
+    server.signal("TERM");
+    assert!(server.wait_for_end().success());
+    let all = ["/small 1", "/a.css 2", "/health 3", "/%61.css 4"];
+    for (name, expected) in [
+        ("all", &all[..]),
+        ("site", &all[..2]),
+        ("status", &all[2..3]),
+        ("path", &all[..1]),
+        ("slow", &[]),
+        ("sample", &[all[0], all[3]]),
+    ] {
+        let text = fs::read_to_string(folder.path().join(name)).expect("a log");
+        assert_eq!(text.lines().collect::<Vec<_>>(), expected, "{name}");
+    }
+    let mut read = Command::new(PROGRAM);
+    let output = read
+        .args(["log", "cat"])
+        .arg(folder.path().join("binary"))
+        .output();
+    let text = String::from_utf8(output.expect("the program").stdout).expect("UTF-8");
+    assert_eq!(text.lines().count(), requests.len(), "{text}");
+}
+
+#[test]
+fn syslog_gets_a_message_for_each_request() {
+    let receiver = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let port = receiver.local_addr().expect("an address").port();
+    let (_folder, server) = logged(&format!(
+        "[[log.access]]\nto = \"syslog:udp:127.0.0.1:{port}\"\ntag = \"web\"\nformat = '$status $uri'"
+    ));
+    ask(
+        &server,
+        &[("/small", "Host: a.example"), ("/none", "Host: a.example")],
+    );
+    let mut buffer = [0; 1000];
+    for expected in [" access - 200 /small", " access - 404 /none"] {
+        let len = receiver.recv(&mut buffer).expect("a message");
+        let text = String::from_utf8_lossy(&buffer[..len]);
+        // 23 * 8 + 6: local7, informational.
+        assert!(
+            text.starts_with("<190>1 ") && text.contains(" web "),
+            "{text}"
+        );
+        assert!(text.ends_with(expected), "{text}");
+    }
+}
+
+#[test]
+fn missing_syslog_delays_no_request() {
+    let (folder, server) =
+        logged("[log]\nerror = \"errors\"\n[[log.access]]\nto = \"syslog:unix:/nonexistent\"");
+    let requests = [("/small", "Host: a.example"); 100];
+    ask(&server, &requests);
+    let status = StatusClient::new(PROGRAM, folder.path().join("admin.sock"));
+    status.wait_for("log_lines_lost", 100);
+    let errors = fs::read_to_string(folder.path().join("errors")).expect("a log");
+    let reports = errors.matches("can't be sent to").count();
+    assert_eq!(reports, 1, "{errors}");
+}
+
+#[test]
+fn check_reports_logs_in_served_folders_and_unknown_sites() {
+    let folder = TempFolder::new();
+    folder.file("root/small", "hello");
+    let config = "[[log.access]]\nto = \"root/log\"\nsite = \"c.example\"\n\
+                  [[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"root\"\nnames = [\"a.example\"]\n";
+    folder.file("lowroad.toml", config);
+    let output = Command::new(PROGRAM)
+        .args(["check", "-c"])
+        .arg(folder.path().join("lowroad.toml"))
+        .output()
+        .expect("the program");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{text}");
+    assert!(text.contains("root/log is in a folder of a site"), "{text}");
+    assert!(
+        text.contains("no site has \"c.example\" as the first"),
+        "{text}"
+    );
+}
