@@ -17,6 +17,7 @@ mod route;
 mod site;
 mod site_files;
 mod site_rules;
+mod traces;
 
 pub use man_page::man_page;
 pub use markdown::pages;
@@ -154,6 +155,10 @@ pub const TABLES: &[&TableReference] = &[
     &logs::BUFFERING,
     &logs::LOG,
     &admin::ADMIN,
+    &traces::TRACES,
+    &traces::HEADERS,
+    &traces::HEADER_FILES,
+    &traces::RESOURCE,
     &acme::ACME,
     &acme::AUTHORITY,
     &acme::ON_DEMAND,
