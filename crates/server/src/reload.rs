@@ -271,10 +271,11 @@ fn activate(running: &mut RunningServer, prepared: PreparedConfig) -> DrainingWo
     };
     let is_same = config.server == same_size
         && config.log == running.config.log
-        && config.admin == running.config.admin;
+        && config.admin == running.config.admin
+        && config.traces == running.config.traces;
     if !is_same {
         running.logger.warn(format_args!(
-            "changes in [server], [log] and [admin] need a restart"
+            "changes in [server], [log], [traces] and [admin] need a restart"
         ));
     }
     running.config = config;

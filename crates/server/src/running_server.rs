@@ -22,6 +22,7 @@ use lowroad_site::sites::SiteTable;
 use lowroad_store::SharedStore;
 use lowroad_store::change_feed::ChangeFeed;
 use lowroad_tls_listener::TlsListeners;
+use lowroad_traces::SpanQueue;
 
 use crate::level::LevelHealth;
 
@@ -70,6 +71,8 @@ pub struct RunningServer {
     pub logger: ErrorLogger,
     /// Sinks of all logs, for their counts of lost lines.
     pub sinks: Vec<LineSink>,
+    /// The queue of spans, if traces are on.
+    pub traces: Option<Arc<SpanQueue>>,
     /// Number of reloads.
     pub reloads: u64,
     /// The state of the softirq level, if the level is configured.

@@ -37,6 +37,11 @@ pub fn status(running: &RunningServer) -> String {
     );
     let lost: u64 = running.sinks.iter().map(lowroad_log::LineSink::lost).sum();
     line(&mut out, "log_lines_lost", &lost.to_string());
+    if let Some(queue) = &running.traces {
+        for (name, value) in queue.counters().list() {
+            line(&mut out, name, &value.to_string());
+        }
+    }
     let (shards, arena_used) = running.store.counters();
     let sum = |field: fn(&lowroad_cache::StoreCounters) -> u64| {
         shards.iter().map(field).sum::<u64>().to_string()

@@ -3,14 +3,21 @@
 
 use std::time::Duration;
 
-use crate::otlp::PartialSuccess;
-
 /// The delay after the first failure; each further one doubles it.
 const DELAY_MIN_MS: u64 = 1_000;
 /// The longest delay that follows from failures.
 const DELAY_MAX_MS: u64 = 30_000;
 /// The longest delay that a collector can request by Retry-After.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
+
+/// The part of an export that a collector refused.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PartialSuccess {
+    /// The number of refused spans.
+    pub refused: u64,
+    /// The reason, or advice if no span was refused.
+    pub message: String,
+}
 
 /// The outcome of an attempt to export a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,8 +74,14 @@ impl ExportState {
         match outcome {
             ExportOutcome::Accepted(partial) if partial.refused > 0 => {
                 self.failures = 0;
-                let message = format!("{} of its spans: {}", partial.refused, partial.message);
-                (ExportStep::Continue, self.report(ExportNotice::Refusing(message)))
+                let message = format!(
+                    "{} spans of an export: {}",
+                    partial.refused, partial.message
+                );
+                (
+                    ExportStep::Continue,
+                    self.report(ExportNotice::Refusing(message)),
+                )
             }
             ExportOutcome::Accepted(_) => {
                 self.failures = 0;
@@ -78,7 +91,10 @@ impl ExportState {
             }
             ExportOutcome::Refused(reason) => {
                 self.failures = 0;
-                (ExportStep::Continue, self.report(ExportNotice::Refusing(reason)))
+                (
+                    ExportStep::Continue,
+                    self.report(ExportNotice::Refusing(reason)),
+                )
             }
             ExportOutcome::Unavailable {
                 reason,
@@ -176,7 +192,7 @@ mod tests {
         };
         let (step, notice) = state.handle(ExportOutcome::Accepted(partial), 0);
         assert_eq!(step, ExportStep::Continue);
-        let text = "2 of its spans: too old";
+        let text = "2 spans of an export: too old";
         assert_eq!(notice, Some(ExportNotice::Refusing(text.into())));
     }
 }

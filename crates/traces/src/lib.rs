@@ -1,13 +1,14 @@
 //! Distributed traces: the W3C trace context, sampling, spans, their queue, and the OTLP messages for a collector.
 //!
 //! The crate uses no sockets and no clocks: times and randomness are arguments. A worker starts a [`RequestTrace`] for
-//! each sampled request, spans wait in a [`SpanQueue`], and a thread of the server encodes them ([`otlp`]) and sends
-//! them as [`export_policy`] decides.
+//! each sampled request, spans wait in a [`SpanQueue`], and a thread of the server encodes them (`otlp`) and sends them
+//! as [`export_policy`] decides.
 
 #![forbid(unsafe_code)]
 
 pub mod context;
 pub mod export_policy;
+#[cfg(feature = "otlp")]
 pub mod otlp;
 pub mod random;
 pub mod request_trace;

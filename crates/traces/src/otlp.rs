@@ -9,9 +9,12 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
-use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as OtlpSpan, Status, span};
+use opentelemetry_proto::tonic::trace::v1::{
+    ResourceSpans, ScopeSpans, Span as OtlpSpan, Status, span,
+};
 use prost::Message;
 
+use crate::export_policy::PartialSuccess;
 use crate::span::{AttributeValue, Span, SpanKind, TEXT_LEN_MAX, truncated};
 
 /// The media type of the messages.
@@ -68,15 +71,6 @@ impl ExportResource {
         };
         request.encode_to_vec()
     }
-}
-
-/// The part of an export that a collector refused.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PartialSuccess {
-    /// The number of refused spans.
-    pub refused: u64,
-    /// The reason, or advice if no span was refused.
-    pub message: String,
 }
 
 /// Reads the body of a successful response. `None` if it is not such a message; the spans count as accepted all the
@@ -197,7 +191,10 @@ mod tests {
             ]
         );
         let status = span.status.as_ref().expect("a status");
-        assert_eq!((status.code(), &*status.message), (StatusCode::Error, "no origin"));
+        assert_eq!(
+            (status.code(), &*status.message),
+            (StatusCode::Error, "no origin")
+        );
     }
 
     #[test]

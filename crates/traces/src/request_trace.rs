@@ -151,8 +151,8 @@ impl RequestTrace {
     }
 
     /// Passes a span that has ended to the exporter.
-    pub fn push(&self, span: Span) {
-        self.queue.push(Box::new(span));
+    pub fn push(&self, span: Box<Span>) {
+        self.queue.push(span);
     }
 }
 
@@ -182,7 +182,7 @@ impl TraceParent {
     }
 
     /// Passes a span that has ended to the exporter.
-    pub fn push(&self, span: Span) {
+    pub fn push(&self, span: Box<Span>) {
         self.trace.push(span);
     }
 

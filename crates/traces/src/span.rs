@@ -7,6 +7,9 @@ use crate::context::{SpanId, TraceId};
 /// Longer texts are truncated, so that the memory of the queue is bounded.
 pub const TEXT_LEN_MAX: usize = 1024;
 
+/// Parameters of a query that are secrets, by the semantic conventions.
+const SECRET_PARAMETERS: [&str; 4] = ["AWSAccessKeyId", "Signature", "sig", "X-Goog-Signature"];
+
 /// The role of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpanKind {
@@ -114,6 +117,30 @@ pub fn truncated(mut text: String) -> String {
     text
 }
 
+/// The query without the values of secret parameters.
+pub fn redacted_query(query: &[u8]) -> String {
+    let text = text(query);
+    if !text
+        .split('&')
+        .any(|parameter| secret_name(parameter).is_some())
+    {
+        return text;
+    }
+    let parameters = text
+        .split('&')
+        .map(|parameter| match secret_name(parameter) {
+            Some(name) => format!("{name}=REDACTED"),
+            None => parameter.to_owned(),
+        });
+    parameters.collect::<Vec<_>>().join("&")
+}
+
+/// The name of a parameter whose value is secret.
+fn secret_name(parameter: &str) -> Option<&str> {
+    let (name, _) = parameter.split_once('=')?;
+    SECRET_PARAMETERS.contains(&name).then_some(name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,5 +153,21 @@ mod tests {
         let odd = format!("x{}", "ä".repeat(TEXT_LEN_MAX));
         assert_eq!(truncated(odd).len(), TEXT_LEN_MAX - 1);
         assert_eq!(text(&vec![b'x'; 5000]).len(), TEXT_LEN_MAX);
+    }
+
+    #[test]
+    fn secret_parameters_of_a_query_are_redacted() {
+        for (query, expected) in [
+            ("a=b&c", "a=b&c"),
+            ("", ""),
+            (
+                "a=b&sig=secret&Signature=x=y",
+                "a=b&sig=REDACTED&Signature=REDACTED",
+            ),
+            ("sig", "sig"),
+            ("X-Goog-Signature=1", "X-Goog-Signature=REDACTED"),
+        ] {
+            assert_eq!(redacted_query(query.as_bytes()), expected);
+        }
     }
 }

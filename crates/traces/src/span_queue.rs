@@ -32,6 +32,18 @@ pub struct TraceCounters {
     pub failures: AtomicU64,
 }
 
+impl TraceCounters {
+    /// The counters with their names in the server's status.
+    pub fn list(&self) -> [(&'static str, u64); 4] {
+        [
+            ("spans_exported", self.exported.load(Relaxed)),
+            ("spans_dropped", self.dropped.load(Relaxed)),
+            ("spans_refused", self.refused.load(Relaxed)),
+            ("span_export_failures", self.failures.load(Relaxed)),
+        ]
+    }
+}
+
 /// The exporter's end.
 #[derive(Debug)]
 pub struct SpanReceiver {
@@ -65,9 +77,14 @@ impl SpanQueue {
         if self.sender.try_send(span).is_err() {
             self.len.fetch_sub(1, Relaxed);
             self.counters.dropped.fetch_add(1, Relaxed);
-        } else if previous_len + 1 == self.wake_len
-            && let Some(exporter) = self.exporter.get()
-        {
+        } else if previous_len + 1 == self.wake_len {
+            self.wake_exporter();
+        }
+    }
+
+    /// Wakes the exporter.
+    pub fn wake_exporter(&self) {
+        if let Some(exporter) = self.exporter.get() {
             exporter.unpark();
         }
     }

@@ -52,7 +52,9 @@ fn trim(member: &[u8]) -> &[u8] {
     let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
     let start = member.iter().position(|byte| !is_blank(byte));
     let end = member.iter().rposition(|byte| !is_blank(byte));
-    start.zip(end).map_or(b"", |(start, end)| &member[start..=end])
+    start
+        .zip(end)
+        .map_or(b"", |(start, end)| &member[start..=end])
 }
 
 /// Whether this is `key=value`.
@@ -122,8 +124,22 @@ mod tests {
     #[test]
     fn one_invalid_member_invalidates_the_list() {
         for member in [
-            "foo", "=1", "foo=", "foo =1", "FOO=1", "foo.bar=1", "foo@=1", "@foo=1", "foo@@bar=1",
-            "foo@bar@baz=1", "0foo=1", "foo@0s=1", "foo=1=2", "foo=\u{7f}", "foo=\u{e9}", "foo=1\t2",
+            "foo",
+            "=1",
+            "foo=",
+            "foo =1",
+            "FOO=1",
+            "foo.bar=1",
+            "foo@=1",
+            "@foo=1",
+            "foo@@bar=1",
+            "foo@bar@baz=1",
+            "0foo=1",
+            "foo@0s=1",
+            "foo=1=2",
+            "foo=\u{7f}",
+            "foo=\u{e9}",
+            "foo=1\t2",
         ] {
             assert_eq!(combined(&["ok=1", member]), None, "{member}");
         }

@@ -133,8 +133,8 @@ pub(super) const RESOURCE: TableReference = TableReference {
     header: "[traces.resource]",
     title: "attributes of the server in traces",
     intro: r"
-Each key is the name of an attribute, each value its text. `service.name` is set by `service_name`; `service.version`, `host.name` and
-`process.pid` are added unless set here.",
+Each key is the name of an attribute, each value its text. `service.name` is set by `service_name`; `service.version` and `host.name` are
+added unless set here.",
     context: "",
     with_lines: &[],
     keys: &[],
