@@ -84,6 +84,20 @@ impl fmt::Display for MissingFeature {
     }
 }
 
+/// Reports a key that needs TLS, if the build lacks it.
+pub(crate) fn check_tls(
+    source: &ConfigSource<'_>,
+    position: Option<&KeyPosition>,
+    missing_features: &[BuildFeature],
+) {
+    if let Some(position) = position
+        && missing_features.contains(&BuildFeature::Tls)
+    {
+        let missing = MissingFeature(BuildFeature::Tls);
+        source.report(position, missing.to_string(), "");
+    }
+}
+
 /// Reports uses of features that the build lacks, in sites, modules and databases.
 pub(crate) fn check(
     source: &ConfigSource<'_>,

@@ -45,6 +45,7 @@ mod site_marks;
 mod site_rule;
 mod start_tables;
 mod tls;
+mod traces;
 pub mod value;
 
 pub use check::NO_SOFTIRQ;
@@ -175,6 +176,7 @@ fn config(
     let (admin, admin_position) = top.section("admin").map(admin::admin).unzip();
     let admin = admin.unwrap_or_default();
     let acme = top.section("acme").map(acme::acme);
+    let (traces, traces_tls_mark) = top.section("traces").map(traces::traces).unzip();
     let modules: Vec<(ModuleConfig, module::ModuleMarks)> = top
         .sections("module")
         .into_iter()
@@ -229,6 +231,7 @@ fn config(
     // `extra_checks` checks the paths on disk; it does nothing unless `load` passed it.
     extra_checks(source, &sites, &modules);
     feature::check(source, &sites, &modules, &databases, missing_features);
+    feature::check_tls(source, traces_tls_mark.flatten().as_ref(), missing_features);
     let module_names = modules.iter().map(|(it, marks)| (&*it.name, &marks.name));
     named::check_unique(source, "module", module_names);
     let database_names = databases.iter().map(|(it, position)| (&*it.name, position));
@@ -254,6 +257,7 @@ fn config(
         log,
         admin,
         acme,
+        traces,
         classes: classes.into_iter().map(|(class, _)| class).collect(),
         start_tables: StartTables::default(),
         sites: sites.into_iter().map(|(site, _)| site).collect(),

@@ -17,6 +17,7 @@ mod route;
 mod site;
 mod site_files;
 mod site_rules;
+mod traces;
 
 pub use man_page::man_page;
 pub use markdown::pages;
@@ -155,6 +156,10 @@ pub const TABLES: &[&TableReference] = &[
     &logs::LOG,
     &logs::LOG_ACCESS,
     &admin::ADMIN,
+    &traces::TRACES,
+    &traces::HEADERS,
+    &traces::HEADER_FILES,
+    &traces::RESOURCE,
     &acme::ACME,
     &acme::AUTHORITY,
     &acme::ON_DEMAND,

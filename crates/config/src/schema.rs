@@ -18,6 +18,7 @@ mod rule;
 mod server;
 mod site;
 mod tls;
+mod traces;
 
 pub use acme::{AcmeAuthority, AcmeChallenge, AcmeConfig, OnDemandConfig};
 pub use admin::AdminConfig;
@@ -46,6 +47,7 @@ pub use rule::{AuthConfig, ClientField, RuleAction, RuleConfig, TrustedProxies};
 pub use server::{AcceptLimit, ProcessConfig, SoftirqMode};
 pub use site::{PassThroughConfig, SiteConfig, SiteName, SiteRoot, SymlinkPolicy, site_for_folder};
 pub use tls::{CertificateFiles, ClientAuthConfig, TlsConfig, TlsVersion};
+pub use traces::{TracesConfig, TracesEndpoint};
 
 /// The whole configuration of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,6 +66,8 @@ pub struct Config {
     pub admin: AdminConfig,
     /// Automatic certificates. `[acme]`
     pub acme: Option<AcmeConfig>,
+    /// Traces of requests; None = off, the default. `[traces]`
+    pub traces: Option<TracesConfig>,
     /// Modules, which routes refer to by name. `[[module]]`
     pub modules: Vec<ModuleConfig>,
     /// Databases, which routes refer to by name. `[[database]]`

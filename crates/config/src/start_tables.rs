@@ -6,11 +6,11 @@ use std::fmt::Write;
 
 use toml::de::{DeTable, DeValue};
 
-const TABLES: [&str; 3] = ["server", "log", "admin"];
+const TABLES: [&str; 4] = ["server", "log", "traces", "admin"];
 /// The one key of these tables that a reload applies.
 const APPLIED: &str = "server.disk_cache_max";
 
-/// The keys of `[server]`, `[log]` and `[admin]` with their values.
+/// The keys of `[server]`, `[log]`, `[traces]` and `[admin]` with their values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StartTables(BTreeMap<String, String>);
 

@@ -10,6 +10,7 @@ mod class;
 mod dynamic;
 mod site_rule;
 mod tls;
+mod traces;
 
 fn good(text: &str) -> Config {
     match parse(text, Path::new("lowroad.toml")) {
@@ -482,7 +483,7 @@ fn unknown_keys_are_reported_with_suggestion() {
     );
     assert_eq!(
         shown("sites = 1\n[[site]]\nroot = \"r\"\n[log]\nlevl = \"info\""),
-        "1:1: sites: unknown key; did you mean site? (allowed: server, limits, buffering, log, admin, acme, module, database, application, origin, class, site)\n\
+        "1:1: sites: unknown key; did you mean site? (allowed: server, limits, buffering, log, admin, acme, traces, module, database, application, origin, class, site)\n\
          5:1: log.levl: unknown key; did you mean level? (allowed: access, format, escape, fields, block_age, rotate_len, rotate_age, total_len_max, error, level)"
     );
     assert_eq!(

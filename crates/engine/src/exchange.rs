@@ -174,6 +174,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             is_refused: false,
             is_user: false,
             metric_scope: 0,
+            tracing: lowroad_traces::RequestTracing::default(),
             is_body_undecided: false,
         }
     }

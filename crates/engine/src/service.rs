@@ -12,6 +12,7 @@ use lowroad_http::protocol::StreamId;
 use lowroad_http::refusal::RequestRefusal;
 use lowroad_http::request::{PartialRequest, Request};
 use lowroad_http::version::HttpVersion;
+use lowroad_traces::RequestTracing;
 
 use crate::driver::{ConnectionToken, ListenerId};
 use crate::pass_through::PassThroughTarget;
@@ -78,6 +79,8 @@ pub struct Exchange {
     pub is_user: bool,
     /// A number that the service uses for its statistics: the site and the route of the request. Initially 0.
     pub metric_scope: u16,
+    /// The trace of the request, which the service starts.
+    pub tracing: RequestTracing,
     /// The service has deferred the request and does not know yet whether it needs the body: no 100 (Continue) is sent
     /// before the service's next result.
     pub is_body_undecided: bool,
@@ -111,6 +114,7 @@ impl Exchange {
             is_refused: false,
             is_user: false,
             metric_scope: 0,
+            tracing: RequestTracing::default(),
             is_body_undecided: false,
         }
     }

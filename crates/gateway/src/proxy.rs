@@ -15,6 +15,7 @@ mod request_body;
 mod request_send;
 mod self_reference;
 mod servers;
+mod try_span;
 mod tunnel;
 
 use std::net::SocketAddr;
@@ -40,6 +41,7 @@ use self::permit::{RouteBounds, RoutePermit};
 use self::request_body::ProxyRequestBody;
 use self::request_send::RequestSend;
 use self::servers::{OriginAttempt, OriginEndpoint, OriginServers};
+use self::try_span::TrySpans;
 use crate::script::exchange::ScriptTerms;
 use lowroad_handler::interim_responses::InterimSink;
 use lowroad_handler::operator_notice::OperatorNotice;
@@ -79,6 +81,8 @@ struct RetryableRequest {
     /// The route permit; `None` during an attempt, because the attempt owns the permit.
     permit: Option<RoutePermit>,
     interims: InterimSink,
+    /// The spans of the attempts, if the request is traced.
+    trace: Option<Box<TrySpans>>,
 }
 
 impl RetryableRequest {
@@ -103,6 +107,7 @@ impl RetryableRequest {
             len,
             permit: Some(permit),
             interims: std::mem::take(&mut request.interims),
+            trace: TrySpans::new(request),
         }
     }
 }
@@ -166,8 +171,11 @@ impl ProxyHandler {
                 (Err(no_member), None) => return Err(self.no_member_failure(no_member)),
             };
             let member = attempt.as_ref().map(|attempt| attempt.member);
+            retryable.begin_span(request, &endpoint);
             let first = self.try_server(worker, request, &endpoint, attempt, retryable, false);
-            let mut failed_attempt = match first.await {
+            let first = first.await;
+            retryable.end_span(&first);
+            let mut failed_attempt = match first {
                 Ok(response) => return check_response(response, request, &endpoint),
                 Err(failed_attempt) => failed_attempt,
             };
@@ -178,6 +186,7 @@ impl ProxyHandler {
                 && let Some(body) = failed_attempt.body.take()
             {
                 (retryable.body, retryable.permit) = (body, Some(failed_attempt.permit));
+                retryable.begin_span(request, &endpoint);
                 let second_attempt = self.try_server(
                     worker,
                     request,
@@ -188,7 +197,9 @@ impl ProxyHandler {
                 );
                 // The repetition is boxed because it is rare: the common future would otherwise reserve space for a
                 // second attempt.
-                failed_attempt = match Box::pin(second_attempt).await {
+                let second = Box::pin(second_attempt).await;
+                retryable.end_span(&second);
+                failed_attempt = match second {
                     Ok(response) => return check_response(response, request, &endpoint),
                     Err(failed_attempt) => failed_attempt,
                 };
@@ -351,6 +362,9 @@ impl ProxyHandler {
             has_body: !matches!(retryable.len, BodyLen::None | BodyLen::Known(0)),
         };
         let protocol = forwarding::request_lines(request, &terms, &mut lines);
+        if let Some(trace) = &retryable.trace {
+            trace.write_fields(&mut lines);
+        }
         send_state
             .out
             .reserve(request.target().len() + lines.len() + OWN_LEN);

@@ -5,6 +5,7 @@
 //! tokio's I/O run on a tokio runtime, those that only wait for sockets run on the workers ([`executor`]). The kinds of
 //! handlers are in the crates `gateway`, `module_host` and `sql_pages`.
 
+pub mod active_span;
 pub mod allocator;
 pub mod concurrency_bound;
 pub mod executor;

@@ -14,6 +14,7 @@ use lowroad_http::forwarding::{self, ForwardedRequest};
 use lowroad_http::h1::requested_upgrade;
 use lowroad_http::method::Method;
 use lowroad_http::version::HttpVersion;
+use lowroad_traces::TraceParent;
 
 use crate::interim_responses::InterimSink;
 
@@ -56,6 +57,9 @@ pub struct RequestExtra {
     pub original_target: Option<Vec<u8>>,
     /// The authenticated user, if the server has verified Basic credentials.
     pub user: Option<Box<str>>,
+    /// The span for which the handler is called, if the request is traced. The fields name it, except in requests to
+    /// origins: each attempt has its own span.
+    pub trace: Option<TraceParent>,
 }
 
 /// A folder of the site outside its document root (Apache `Alias`).

@@ -10,6 +10,7 @@
 //! the origin sends the leader the whole representation (200), that response answers the followers, too. If it sends a
 //! part (206), the followers call the origin immediately; the key is remembered, and later range requests do not wait.
 
+mod call_trace;
 mod request;
 mod task;
 
@@ -47,6 +48,7 @@ use crate::reply::HandlerReply;
 use crate::reuse::{CacheKey, RequestedPart, is_plain_range};
 use crate::storage::{HitKind, StoreRequest, StoredResponse};
 use crate::validation::{self, StaleResponse};
+use call_trace::CallTrace;
 use request::{OriginConditions, build_request};
 use task::{CallFollowers, CallGuard, CallTask, OutcomeGuard, delete_invalidated, store};
 
@@ -288,12 +290,21 @@ impl HandlerCalls {
         let conditions = self.conditions(call, store_state.stale.as_ref());
         let has_own_conditions = matches!(&conditions, OriginConditions::Replaced(replacement) if !replacement.is_empty());
         let interims = InterimSink::new(self.post_interim(call), exchange.id);
-        let request = build_request(call, exchange, &conditions, objects.clone(), interims);
+        let call_trace = CallTrace::begin(exchange, route);
+        let request = build_request(
+            call,
+            exchange,
+            &conditions,
+            &call_trace,
+            objects.clone(),
+            interims,
+        );
         let (handler, worker) = (route.handler.clone(), self.worker);
         let result = match call.class.clone() {
             None => handler.begin(worker, request),
             Some(class) => class.begin(handler, worker, request, &self.worker_handle),
         };
+        let result = call_trace.follow(result);
         // For a handler that responds immediately, waiting for another request's call would take longer than a call.
         route.set_instant(matches!(result, HandlerResult::Ready(Ok(_))));
         let (pending_response, executor) = match result {

@@ -185,6 +185,11 @@ impl Route {
         is_for_handlers(method) && !(self.is_origin && method == Method::Purge)
     }
 
+    /// The pattern of the paths, as text.
+    pub fn pattern_text(&self) -> String {
+        self.pattern.to_string()
+    }
+
     /// The pattern, the conditions and the handler, as text.
     pub fn name(&self) -> String {
         let missing = if self.missing { " (missing)" } else { "" };

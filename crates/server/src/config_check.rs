@@ -17,6 +17,7 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use crate::admin::access::AdminAccess;
 use crate::admin::listeners;
+use crate::traces::TraceExport;
 use crate::{cli, terminal_output};
 
 mod log_check;
@@ -58,6 +59,7 @@ pub fn check(file: &Path) -> Result<CheckOutcome, String> {
     let tokens = AdminAccess::new(&config.admin);
     problems.extend(tokens.err().map(|error| format!("admin: {error}")));
     warnings.extend(AdminAccess::warnings(&config.admin));
+    problems.extend(TraceExport::open(config.traces.as_ref()).err());
     disk_cache(&config, &mut warnings);
     // The server opens certificates and keys before it gives up root, so they are checked as root.
     let (tls_problems, tls_warnings) = lowroad_tls_listener::check(&config);

@@ -48,6 +48,7 @@ mod status;
 #[cfg(not(all(feature = "image", feature = "softirq")))]
 mod stubs;
 mod terminal_output;
+mod traces;
 
 use std::process::ExitCode;
 

@@ -12,6 +12,7 @@ mod requests;
 pub mod snapshot_json;
 pub mod snapshot_notes;
 mod softirq;
+mod traces;
 mod upstreams;
 mod workers;
 
@@ -40,6 +41,7 @@ pub fn snapshot(running: &Mutex<RunningServer>, admin_refused: u64) -> MetricSna
         certificates::add(&running, out);
         softirq::add(&running, out);
         logs(&running, out);
+        traces::add(&running, out);
         out.counter(
             "lowroad_config_reloads",
             "Configurations applied since the start.",

@@ -41,6 +41,7 @@ use lowroad_site::access::WorkerAccessLog;
 use lowroad_site::decision::SiteService;
 use lowroad_site::explain_files;
 use lowroad_site::listeners::{ListenerAddresses, ListenerSet};
+use lowroad_site::request_traces::WorkerTracer;
 use lowroad_site::sites::SiteTable;
 use lowroad_store::SharedStore;
 use lowroad_store::change_feed::ChangeFeed;
@@ -58,6 +59,7 @@ use crate::memory;
 use crate::reload;
 use crate::running_server::{RunningServer, WorkerBox, lock, update_applications};
 use crate::site_files::SiteFollower;
+use crate::traces::TraceExport;
 use crate::{limits, softirq};
 
 /// Interval between checks for changed error pages, certificates and document roots.
@@ -100,6 +102,7 @@ pub fn run(
     // TLS is prepared before root is given up, because usually only root can read private keys.
     let tls = TlsListeners::start(&config, &logger, account.as_ref())?;
     let mut admin = AdminListeners::open(&config)?;
+    let traces = TraceExport::open(config.traces.as_ref())?;
     for warning in admin.warnings() {
         logger.warn(format_args!("{warning}"));
     }
@@ -160,6 +163,7 @@ pub fn run(
     running.fd_limit = fd_limit;
     running.sinks = logs.sinks();
     running.log_rotations_failed = logs.rotations_failed();
+    running.traces = traces.as_ref().map(|traces| traces.queue().clone());
     running.softirq = managed_level.health;
     let (sender, events) = channel();
     let settings = Arc::new(limits::settings(
@@ -173,9 +177,12 @@ pub fn run(
             number,
             settings,
             logs,
+            tracer: traces.as_ref().map(TraceExport::tracer),
         };
         start_worker(&mut running, parameters, driver, sender.clone()).map_err(text)?;
     }
+    let traces = traces.map(|traces| traces.start(running.logger.clone()));
+    let traces = traces.transpose().map_err(text)?;
     listen_for_signals(sender.clone()).map_err(text)?;
     let end_requested = end_signals().map_err(text)?;
     let running = Arc::new(Mutex::new(running));
@@ -215,6 +222,10 @@ pub fn run(
     lock(&running).applications.end();
     if let Some(tier) = lock(&running).store.tier() {
         tier.finish_pending();
+    }
+    // The workers have ended, so no span follows.
+    if let Some(traces) = traces {
+        traces.end();
     }
     // Dropping `admin` removes the admin socket's file.
     drop(admin);
@@ -325,6 +336,7 @@ fn prepare(parts: ServerParts<'_>) -> Result<RunningServer, String> {
         logger,
         sinks: Vec::new(),
         log_rotations_failed: Arc::default(),
+        traces: None,
         reloads: 0,
         softirq: None,
         started: Instant::now(),
@@ -337,6 +349,7 @@ struct WorkerParameters {
     number: usize,
     settings: Arc<WorkerSettings>,
     logs: Vec<(LineSink, AccessLogConfig)>,
+    tracer: Option<WorkerTracer>,
 }
 
 fn start_worker(
@@ -368,6 +381,7 @@ fn start_worker(
         last_site: RefCell::default(),
     };
     let web = SiteService::new(running.sites.clone(), calls, running.logger.clone(), log);
+    let web = web.with_tracer(parameters.tracer);
     let (counters, cache_counters) = (Arc::new(WorkerCounters::default()), web.cache_counters());
     let request_metrics = web.request_metrics();
     let admission = running.admission.clone();

@@ -23,6 +23,7 @@ use lowroad_site::sites::SiteTable;
 use lowroad_store::SharedStore;
 use lowroad_store::change_feed::ChangeFeed;
 use lowroad_tls_listener::TlsListeners;
+use lowroad_traces::SpanQueue;
 
 use crate::level::LevelHealth;
 
@@ -73,6 +74,8 @@ pub struct RunningServer {
     pub sinks: Vec<LineSink>,
     /// The number of failed rotations of binary logs.
     pub log_rotations_failed: Arc<AtomicU64>,
+    /// The queue of spans, if traces are on.
+    pub traces: Option<Arc<SpanQueue>>,
     /// Number of reloads.
     pub reloads: u64,
     /// The state of the softirq level, if the level is configured.

@@ -45,6 +45,11 @@ pub fn status(running: &RunningServer) -> String {
         "log_rotations_failed",
         &rotations_failed.to_string(),
     );
+    if let Some(queue) = &running.traces {
+        for (name, value) in queue.counters().list() {
+            line(&mut out, name, &value.to_string());
+        }
+    }
     let (shards, arena_used) = running.store.counters();
     let sum = |field: fn(&lowroad_cache::StoreCounters) -> u64| {
         shards.iter().map(field).sum::<u64>().to_string()

@@ -43,6 +43,7 @@ use lowroad_response_cache::handler_outcome::HandlerOutcome;
 use crate::access::{RequestOutcome, WorkerAccessLog};
 use crate::cache_counters::CacheCounters;
 use crate::request_metrics::{MetricsRecorder, RequestMetrics, ResponseRecord};
+use crate::request_traces::{ServerSpan, WorkerTracer};
 use crate::responder::RequestResponder;
 use crate::sites::{Site, SitePath, SiteTable};
 use access::{AccessRefusal, CheckedPassword};
@@ -64,6 +65,7 @@ pub struct SiteService {
     log: Option<WorkerAccessLog>,
     cache_counters: Arc<CacheCounters>,
     metrics: MetricsRecorder,
+    tracer: Option<Box<WorkerTracer>>,
     scratch: DecisionScratch,
 }
 
@@ -112,8 +114,15 @@ impl SiteService {
             log,
             cache_counters: Arc::default(),
             metrics: MetricsRecorder::default(),
+            tracer: None,
             scratch: DecisionScratch::default(),
         }
+    }
+
+    /// The service with traces of its requests.
+    pub fn with_tracer(self, tracer: Option<WorkerTracer>) -> SiteService {
+        let tracer = tracer.map(Box::new);
+        SiteService { tracer, ..self }
     }
 
     /// The cache counters of this worker.
@@ -193,7 +202,8 @@ impl SiteService {
                 self.cache_counters.count(logged);
                 let log = self.log.as_mut();
                 let access = log.map(|log| log.record(request, exchange, status, logged));
-                let record = self.metrics.record(exchange, status, logged, access);
+                let mut record = self.metrics.record(exchange, status, logged, access);
+                record.span = ServerSpan::new(&self.sites, request, exchange, status, logged);
                 ServiceOutcome::Ready(Some(record))
             }
         }
@@ -466,7 +476,7 @@ impl<W: Effects> RequestDecider<'_, W> {
 }
 
 /// The status that is logged if the client disconnected before the response (as in nginx).
-const CLIENT_GONE: StatusCode = StatusCode::new(499).expect("within the range");
+pub(crate) const CLIENT_GONE: StatusCode = StatusCode::new(499).expect("within the range");
 
 /// The timeout for connecting to the server to which a connection is passed through.
 const CONNECT_TIMEOUT_MS: u64 = 5_000;
@@ -591,6 +601,9 @@ impl HttpService for SiteService {
         if let Some(log) = &self.log {
             log.mark_start(exchange);
         }
+        if let Some(tracer) = &mut self.tracer {
+            tracer.begin(request, exchange);
+        }
         let mut responder = RequestResponder {
             request,
             exchange,
@@ -643,7 +656,12 @@ impl HttpService for SiteService {
         let log = self.log.as_mut();
         let access = log.map(|log| log.record_refused(partial, exchange, status));
         let made = RequestOutcome::Generated;
-        Some(self.metrics.record(exchange, status, made, access))
+        let mut record = self.metrics.record(exchange, status, made, access);
+        if let Some(tracer) = &mut self.tracer {
+            tracer.begin_refused(exchange);
+        }
+        record.span = ServerSpan::refused(&self.sites, partial, exchange, status);
+        Some(record)
     }
 
     fn refuse_pending(
@@ -661,8 +679,11 @@ impl HttpService for SiteService {
         let made = RequestOutcome::Generated;
         self.cache_counters.count(made);
         let log = self.log.as_mut();
-        let access = log.map(|log| log.record(&pending.request.get(), exchange, status, made));
-        Some(self.metrics.record(exchange, status, made, access))
+        let request = pending.request.get();
+        let access = log.map(|log| log.record(&request, exchange, status, made));
+        let mut record = self.metrics.record(exchange, status, made, access);
+        record.span = ServerSpan::new(&self.sites, &request, exchange, status, made);
+        Some(record)
     }
 
     fn abandoned(&mut self, pending: Box<PendingRequest>, exchange: &mut Exchange) {
@@ -671,7 +692,8 @@ impl HttpService for SiteService {
         let (outcome, request) = (RequestOutcome::Miss, pending.request.get());
         let log = self.log.as_mut();
         let access = log.map(|log| log.record(&request, exchange, CLIENT_GONE, outcome));
-        let record = self.metrics.record(exchange, CLIENT_GONE, outcome, access);
+        let mut record = self.metrics.record(exchange, CLIENT_GONE, outcome, access);
+        record.span = ServerSpan::new(&self.sites, &request, exchange, CLIENT_GONE, outcome);
         // The end is recorded immediately, since no response follows.
         self.sent(record, 0, false, exchange.now_ms);
     }
@@ -687,6 +709,9 @@ impl HttpService for SiteService {
         self.metrics.sent(&record, body_len, is_complete);
         if let Some((log, access)) = self.log.as_mut().zip(record.access) {
             log.write(access, body_len, is_complete, now_ms);
+        }
+        if let Some(span) = record.span {
+            span.end(body_len, is_complete);
         }
     }
 

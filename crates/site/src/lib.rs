@@ -13,6 +13,7 @@ pub mod explain;
 pub mod explain_files;
 pub mod listeners;
 pub mod request_metrics;
+pub mod request_traces;
 mod responder;
 pub mod sites;
 

@@ -16,6 +16,7 @@ use lowroad_response_cache::storage::HitKind;
 use lowroad_store::clock;
 
 use crate::access::{AccessRecord, RequestOutcome};
+use crate::request_traces::ServerSpan;
 
 /// Classes of status codes: the first digit of the code. 0 is for passed-through connections, whose responses are not
 /// read.
@@ -185,6 +186,8 @@ pub struct ResponseRecord {
     answered_us: u64,
     /// The record for the access log, if there is a log.
     pub access: Option<Box<AccessRecord>>,
+    /// The span, if the request is traced.
+    pub span: Option<Box<ServerSpan>>,
 }
 
 /// Records the requests of one worker.
@@ -247,6 +250,7 @@ impl MetricsRecorder {
             started_us: exchange.started_us,
             answered_us: self.turn_start_us(),
             access,
+            span: None,
         }
     }
 
@@ -261,6 +265,7 @@ impl MetricsRecorder {
             started_us: 0,
             answered_us: 0,
             access,
+            span: None,
         }
     }
 

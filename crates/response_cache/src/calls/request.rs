@@ -13,6 +13,7 @@ use lowroad_http::preconditions::may_differ;
 use lowroad_http::request::{Request, RequestTarget};
 
 use super::HandlerCall;
+use super::call_trace::CallTrace;
 use crate::invalidation::target_of;
 use crate::validation;
 
@@ -29,6 +30,7 @@ pub fn build_request(
     call: &HandlerCall<'_>,
     exchange: &mut Exchange,
     conditions: &OriginConditions,
+    call_trace: &CallTrace,
     objects: Arc<dyn SubrequestSource>,
     interims: InterimSink,
 ) -> ProgramRequest {
@@ -74,6 +76,14 @@ pub fn build_request(
         }
         _ => lines,
     };
+    let traced_lines;
+    let lines = match call_trace.replace_context(exchange, lines) {
+        Some(replaced) => {
+            traced_lines = replaced;
+            &traced_lines[..]
+        }
+        None => lines,
+    };
     ProgramRequest {
         method: request.method,
         version: exchange.protocol,
@@ -99,7 +109,10 @@ pub fn build_request(
             stream: exchange.body.take(),
         },
         interims,
-        extra: extra_of(call),
+        extra: RequestExtra {
+            trace: call_trace.parent(),
+            ..extra_of(call)
+        },
     }
 }
 
@@ -122,6 +135,7 @@ fn extra_of(call: &HandlerCall<'_>) -> RequestExtra {
         user: credentials
             .flatten()
             .map(|credentials| credentials.user.into()),
+        trace: None,
     }
 }
 
