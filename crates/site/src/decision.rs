@@ -39,12 +39,14 @@ use lowroad_http::status::StatusCode;
 use lowroad_log::ErrorLogger;
 use lowroad_response_cache::calls::HandlerCalls;
 use lowroad_response_cache::handler_outcome::HandlerOutcome;
+use lowroad_store::clock;
 
 use crate::access::{RequestOutcome, WorkerAccessLog};
 use crate::cache_counters::CacheCounters;
 use crate::request_metrics::{MetricsRecorder, RequestMetrics, ResponseRecord};
 use crate::responder::RequestResponder;
 use crate::sites::{Site, SitePath, SiteTable};
+use crate::url_sampler::{SharedUrlTable, UrlSampler};
 use access::{AccessRefusal, CheckedPassword};
 use context::{PendingRequest, RequestContext, RoutedPath, WaitContext, generated_response};
 use deferral::{WaitEnd, WaitReason};
@@ -64,6 +66,7 @@ pub struct SiteService {
     log: Option<WorkerAccessLog>,
     cache_counters: Arc<CacheCounters>,
     metrics: MetricsRecorder,
+    urls: UrlSampler,
     scratch: DecisionScratch,
 }
 
@@ -112,6 +115,7 @@ impl SiteService {
             log,
             cache_counters: Arc::default(),
             metrics: MetricsRecorder::default(),
+            urls: UrlSampler::new(clock::now_ms()),
             scratch: DecisionScratch::default(),
         }
     }
@@ -124,6 +128,11 @@ impl SiteService {
     /// The request metrics of this worker.
     pub fn request_metrics(&self) -> Arc<RequestMetrics> {
         self.metrics.metrics()
+    }
+
+    /// The frequent URLs of this worker.
+    pub fn urls(&self) -> SharedUrlTable {
+        self.urls.table()
     }
 
     fn decider(&mut self) -> RequestDecider<'_, HandlerCalls> {
@@ -191,6 +200,7 @@ impl SiteService {
             },
             RequestDecision::Answered(status, logged) => {
                 self.cache_counters.count(logged);
+                self.urls.record(request, exchange, logged);
                 let log = self.log.as_mut();
                 let access = log.map(|log| log.record(request, exchange, status, logged));
                 let record = self.metrics.record(exchange, status, logged, access);

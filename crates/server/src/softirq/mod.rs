@@ -23,6 +23,7 @@ mod purge;
 mod status;
 mod top;
 mod upper_server;
+mod url_hits;
 pub mod worker;
 
 pub use attach::attach;

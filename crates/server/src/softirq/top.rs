@@ -21,7 +21,7 @@ use super::advice;
 use super::answer_shares::{self, AnswerShares, float};
 use super::level_view::{GROUPS, LevelView};
 use super::levels::{self, group_digits};
-use super::namespace;
+use super::{namespace, url_hits};
 use crate::cli::softirq::TopArgs;
 
 /// Maximum URLs on a page if the output is not a terminal.
@@ -238,15 +238,7 @@ fn reasons(span: &SampleSpan<'_>, prefix: &str, title: &str, out: &mut String) {
 }
 
 fn urls(span: &SampleSpan<'_>, urls_max: usize, out: &mut String) {
-    let mut hot: HashMap<String, u64> = HashMap::new();
-    for (key, hits) in &span.current.hits {
-        // A response that was published again counts its hits from 0.
-        let old = span.previous.hits.get(key).filter(|old| *old <= hits);
-        *hot.entry(levels::describe_key(key).0).or_default() += hits - old.unwrap_or(&0);
-    }
-    let mut hot: Vec<(String, u64)> = hot.into_iter().collect();
-    // Equal counts are sorted by URL, so that lines keep their positions on successive pages.
-    hot.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    let hot = url_hits::hits_by_url(&span.previous.hits, &span.current.hits);
     if hot.is_empty() {
         return;
     }

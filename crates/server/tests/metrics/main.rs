@@ -9,3 +9,4 @@ mod service;
 mod slow_scrapes;
 mod support;
 mod text_format;
+mod urls;

@@ -9,9 +9,10 @@ use lowroad_config::AccessLogFormat;
 use lowroad_log::{ErrorLogger, LineSink};
 
 use super::health::{LevelHealthState, OFF};
-use super::messages::{ATTACHED, GONE, NUMBERS};
+use super::messages::{ATTACHED, GONE, NUMBERS, URLS};
 use crate::level::LevelReport;
 use lowroad_store::change_feed::ChangeFeed;
+use lowroad_store::clock;
 
 /// Maximum bytes of lines that are passed to the log at once.
 const BATCH_LEN: usize = 64 * 1024;
@@ -90,6 +91,8 @@ impl<R: Read> LevelFeedback<R> {
             self.changes.notify();
         } else if let Some(numbers) = line.strip_prefix(NUMBERS) {
             self.health.record_report(LevelReport::from_line(numbers));
+        } else if let Some(urls) = line.strip_prefix(URLS) {
+            self.health.record_urls(urls, clock::now_ms());
         } else if let Some(description) = line.strip_prefix(GONE) {
             self.logger.error(format_args!(
                 "softirq: the level's process has ended: {description}"
