@@ -17,6 +17,8 @@ use foldhash::fast::FixedState;
 
 /// Weights are rescaled before they grow by more than this factor, as a power of two.
 const EXPONENT_MAX: f64 = 64.0;
+/// The number of fingerprints that are compared together.
+const GROUP_LEN: usize = 16;
 /// The shortest time that rates refer to. Without it, a first occurrence would be an infinite rate.
 const ELAPSED_MIN_MS: u64 = 1000;
 
@@ -170,16 +172,20 @@ impl<const KINDS: usize> HeavyHitters<KINDS> {
     }
 
     fn find(&self, fingerprint: u32, key: &[u8]) -> Option<usize> {
-        let mut start = 0;
-        // Different keys may have the same fingerprint, so the search continues after a wrong one.
-        while let Some(at) = self.fingerprints[start..]
-            .iter()
-            .position(|it| *it == fingerprint)
-        {
-            if self.contents[start + at].key == key {
-                return Some(start + at);
+        let groups = self.fingerprints.chunks(GROUP_LEN).enumerate();
+        for (group, fingerprints) in groups {
+            // Without an early exit, the compiler compares several fingerprints with one instruction.
+            let is_here = |found: bool, it: &u32| found | (*it == fingerprint);
+            if !fingerprints.iter().fold(false, is_here) {
+                continue;
             }
-            start += at + 1;
+            // Different keys may have the same fingerprint, so the search continues after a wrong one.
+            for (at, candidate) in fingerprints.iter().enumerate() {
+                let index = group * GROUP_LEN + at;
+                if *candidate == fingerprint && self.contents[index].key == key {
+                    return Some(index);
+                }
+            }
         }
         None
     }

@@ -12,7 +12,7 @@ pub mod commands;
 mod dashboard;
 pub mod dashboard_relay;
 mod event_streams;
-mod http_client;
+pub mod http_client;
 pub mod listeners;
 mod operations;
 mod problem;

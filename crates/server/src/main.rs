@@ -48,6 +48,7 @@ mod status;
 #[cfg(not(all(feature = "image", feature = "softirq")))]
 mod stubs;
 mod terminal_output;
+mod top;
 
 use std::process::ExitCode;
 
@@ -157,7 +158,7 @@ fn run(command: CliCommand) -> ExitCode {
         CliCommand::Detach(detach) => softirq::detach(&detach),
         CliCommand::Status(status) => softirq::status(&status),
         CliCommand::Dashboard(args) => admin::dashboard_relay::run(&args, softirq::level_values),
-        CliCommand::Top(top) => softirq::top(&top),
+        CliCommand::Top(args) => top::run(&args),
         CliCommand::Log { operation } => log_reader::run(&operation),
         CliCommand::Purge(purge) => softirq::purge(&purge),
         CliCommand::Trust => lowroad_tls_listener::trust().and_then(terminal_output::out),

@@ -9,4 +9,5 @@ mod service;
 mod slow_scrapes;
 mod support;
 mod text_format;
+mod top;
 mod urls;
