@@ -161,10 +161,14 @@ fn a_hot_url_is_explained_and_purged() {
         let subject = Subject::start();
         let dashboard = subject.dashboard(&[]);
         let mut client = TestClient::connect(subject.server.address());
-        for _ in 0..10 {
-            assert_eq!(client.get("/index.html?q=1", "").status, 200);
-        }
-        assert_eq!(client.get("/?<b>", "").status, 200);
+        // The address as the host, so that the URLs can be explained.
+        let mut get = |target: &str| {
+            let host = subject.server.address();
+            client.send(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+            assert_eq!(client.response().status, 200);
+        };
+        (0..10).for_each(|_| get("/index.html?q=1"));
+        get("/?<b>");
         open(browser, &dashboard);
         browser.wait_for("document.querySelector('#hot-urls-table button')");
         let row = browser.text("hot-urls-table");
