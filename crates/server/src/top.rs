@@ -96,7 +96,8 @@ fn show(
         {
             match state.apply_key(key) {
                 KeyOutcome::Continue => {}
-                KeyOutcome::Redraw => terminal.clear()?,
+                // Fails if a key arrives together with the terminal's answer about its cursor.
+                KeyOutcome::Redraw => drop(terminal.clear()),
                 KeyOutcome::Quit => break,
             }
         }

@@ -50,7 +50,6 @@ fn screen_shows_the_server_and_follows_keys() {
     screen.resize(110, 30);
     press(&mut screen, "3", "http://127.0.0.1:1");
     press(&mut screen, "1/nothing\r", "contains");
-    screen.press("\u{1b}");
     // The server ends, and another one takes its place.
     assert_eq!(
         observed
