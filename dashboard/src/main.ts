@@ -7,6 +7,7 @@ import { ErrorsView } from "./errors_view.js";
 import { NONE, amount, bytes, duration, percent, span, timeOfDay } from "./format.js";
 import { HeatMap } from "./heat_map.js";
 import { History, stepFor } from "./history.js";
+import { HotUrlsView } from "./hot_urls_view.js";
 import { LevelsView } from "./levels_view.js";
 import type { LevelReading } from "./levels_view.js";
 import { LineChart } from "./line_chart.js";
@@ -46,6 +47,7 @@ class Dashboard {
   private readonly machine = new MachineView();
   private readonly errors = new ErrorsView();
   private readonly tool = new UrlTool();
+  private readonly hotUrls = new HotUrlsView(this.tool);
   private readonly heatMap = new HeatMap();
   private readonly requestChart = new LineChart({
     id: "requests",
@@ -138,7 +140,9 @@ class Dashboard {
     this.views.certificates.update(snapshot);
     this.machine.update(this.numbers);
     this.errors.update(snapshot);
-    this.tool.setReadOnly(this.relay.state?.is_read_only ?? false);
+    const isReadOnly = this.relay.state?.is_read_only ?? false;
+    this.hotUrls.update(snapshot, isReadOnly);
+    this.tool.setReadOnly(isReadOnly);
   }
 
   private renderHead(snapshot: Snapshot, rates: TrafficRates): void {

@@ -41,11 +41,26 @@ export interface LogLine {
   message: string;
 }
 
+/** A URL with many requests. The numbers are estimates. */
+export interface HotUrl {
+  url: string;
+  site: string;
+  host: string;
+  path: string;
+  is_cut: boolean;
+  level: string;
+  levels: Record<string, number>;
+  rate: number;
+  error: number;
+  share: number;
+}
+
 export interface Snapshot {
   time_ms: number;
   metrics: Record<string, MetricFamily>;
   upstreams?: UpstreamNote[];
   certificates?: CertificateNote[];
+  urls?: { half_life_s: number; total_rate: number; urls: HotUrl[] };
   errors?: LogLine[];
 }
 

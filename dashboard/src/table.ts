@@ -11,6 +11,17 @@ export interface CellContent {
   state?: "good" | "warn" | "bad" | "idle" | undefined;
   /** A bar behind the text, from 0 to 1. */
   bar?: number | undefined;
+  /** Buttons below the text. A cell keeps the buttons of its first update; later ones only change whether they are disabled. */
+  actions?: CellAction[] | undefined;
+}
+
+/** A button of a row. */
+export interface CellAction {
+  name: string;
+  /** The row's subject, for screen readers: several buttons have the same name. */
+  subject: string;
+  isDisabled: boolean;
+  run: () => void;
 }
 
 export interface TableRow {
@@ -100,7 +111,7 @@ export class LiveTable {
 }
 
 function fill(cell: HTMLTableCellElement, content: CellContent | string): void {
-  const { text, note, state, bar } = typeof content === "string" ? { text: content } : content;
+  const { text, note, state, bar, actions } = typeof content === "string" ? { text: content } : content;
   let line = cell.querySelector<HTMLElement>(".cell-text");
   if (!line) {
     line = element("span", { class: "cell-text" });
@@ -109,7 +120,21 @@ function fill(cell: HTMLTableCellElement, content: CellContent | string): void {
   setText(line, text);
   setAttribute(line, "data-state", state ?? null);
   part(cell, "cell-note", note, (node) => setText(node, note ?? ""));
+  fillActions(cell, actions ?? []);
   part(cell, "cell-bar", bar, (node) => node.style.setProperty("--part", `${Math.min(1, bar ?? 0) * 100}%`));
+}
+
+function fillActions(cell: HTMLElement, actions: CellAction[]): void {
+  const buttons = cell.querySelectorAll("button");
+  actions.forEach((action, index) => {
+    let button = buttons[index];
+    if (!button) {
+      button = element("button", { type: "button", class: "small", "aria-label": `${action.name} ${action.subject}` }, action.name);
+      button.addEventListener("click", action.run);
+      cell.append(button);
+    }
+    button.disabled = action.isDisabled;
+  });
 }
 
 /** An element of a cell that exists only with a value. */

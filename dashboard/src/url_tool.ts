@@ -30,6 +30,8 @@ export class UrlTool {
   private readonly result = byId("url-result");
   private readonly dialog = byId<HTMLDialogElement>("purge-dialog");
   private readonly purgeButton = byId<HTMLButtonElement>("purge");
+  /** Whether the dialog asks about a row of the hottest URLs. */
+  private isRowPurge = false;
 
   constructor() {
     this.form.addEventListener("submit", (event) => {
@@ -39,9 +41,25 @@ export class UrlTool {
     });
     byId("purge-cancel").addEventListener("click", () => this.dialog.close());
     byId("purge-confirm").addEventListener("click", () => {
+      const { isRowPurge } = this;
       this.dialog.close();
-      void this.purge();
+      void this.purge().then(() => isRowPurge && this.showResult());
     });
+    this.dialog.addEventListener("close", () => (this.isRowPurge = false));
+  }
+
+  /** Explains a URL, and moves the focus to the result. */
+  async explainUrl(url: string): Promise<void> {
+    [this.url.value, this.field.value] = [url, ""];
+    await this.explain();
+    this.showResult();
+  }
+
+  /** Purges a URL after a confirmation, and moves the focus to the result. */
+  confirmPurgeOf(url: string): void {
+    [this.url.value, this.soft.checked] = [url, false];
+    this.isRowPurge = true;
+    this.ask(`Purge the stored responses of ${url}?`);
   }
 
   setReadOnly(isReadOnly: boolean): void {
@@ -58,8 +76,17 @@ export class UrlTool {
   private confirmPurge(): void | Promise<void> {
     const target = this.url.value.trim();
     if (!isBroadTarget(target)) return this.purge();
-    setText(byId("purge-question"), target === "all" ? "Purge all stored responses?" : `Purge all stored responses of ${target}?`);
+    this.ask(target === "all" ? "Purge all stored responses?" : `Purge all stored responses of ${target}?`);
+  }
+
+  private ask(question: string): void {
+    setText(byId("purge-question"), question);
     this.dialog.showModal();
+  }
+
+  private showResult(): void {
+    this.result.scrollIntoView({ block: "nearest" });
+    this.result.focus();
   }
 
   private async purge(): Promise<void> {

@@ -12,12 +12,12 @@ pub mod commands;
 mod dashboard;
 pub mod dashboard_relay;
 mod event_streams;
-mod http_client;
+pub mod http_client;
 pub mod listeners;
 mod operations;
 mod problem;
 mod relay_session;
-mod server_search;
+pub mod server_search;
 pub mod service;
 
 #[cfg_attr(

@@ -14,8 +14,8 @@ use lowroad_privileges::helper;
 
 use self::log::LogCommand;
 use self::serve::{AccelerateArgs, ServeArgs};
-use self::servers::{ControlArgs, DashboardArgs, PurgeArgs, StatusArgs};
-use self::softirq::{AttachArgs, DetachArgs, DoctorArgs, TopArgs};
+use self::servers::{ControlArgs, DashboardArgs, PurgeArgs, StatusArgs, TopArgs};
+use self::softirq::{AttachArgs, DetachArgs, DoctorArgs};
 use crate::features;
 use crate::image::options as image;
 use crate::module_template::ModuleLanguage;
@@ -112,7 +112,7 @@ pub enum CliCommand {
         #[command(subcommand)]
         operation: LogCommand,
     },
-    /// Watch attached levels: answers, hits, connections, hot URLs
+    /// Watch the running server and attached levels in the terminal: levels, URLs, sites, origins, errors
     Top(TopArgs),
     /// Purge stored responses of running servers and of attached levels, at once
     Purge(PurgeArgs),

@@ -7,6 +7,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 
 use lowroad_site::listeners::{ListenerSet, NewSockets};
+use lowroad_site::url_table::UrlSnapshot;
 
 use crate::events::MainEvent;
 use crate::running_server::RunningServer;
@@ -18,6 +19,9 @@ pub trait LevelHealth: Send + Sync {
 
     /// The numbers that the level's daemon reported last; empty before its first report.
     fn report(&self) -> LevelReport;
+
+    /// The URLs that the level answers most often.
+    fn urls(&self, now_ms: u64) -> UrlSnapshot;
 }
 
 /// Counters and gauges of the level. A name begins with its group: `answer_hit` counts answers of the kind `hit`,

@@ -48,6 +48,7 @@ mod status;
 #[cfg(not(all(feature = "image", feature = "softirq")))]
 mod stubs;
 mod terminal_output;
+mod top;
 mod traces;
 
 use std::process::ExitCode;
@@ -158,7 +159,7 @@ fn run(command: CliCommand) -> ExitCode {
         CliCommand::Detach(detach) => softirq::detach(&detach),
         CliCommand::Status(status) => softirq::status(&status),
         CliCommand::Dashboard(args) => admin::dashboard_relay::run(&args, softirq::level_values),
-        CliCommand::Top(top) => softirq::top(&top),
+        CliCommand::Top(args) => top::run(&args),
         CliCommand::Log { operation } => match log_reader::run(&operation) {
             Ok(log_reader::ReadOutcome::Incomplete) => {
                 lowroad_privileges::helper::end();

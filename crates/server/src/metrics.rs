@@ -6,6 +6,7 @@
 mod cache;
 mod certificates;
 mod handlers;
+pub mod hot_urls;
 mod named_counters;
 mod process;
 mod requests;

@@ -331,6 +331,7 @@ fn prepare(parts: ServerParts<'_>) -> Result<RunningServer, String> {
         counters: Vec::new(),
         cache_counters: Vec::new(),
         request_metrics: Vec::new(),
+        urls: Vec::new(),
         admission: Arc::default(),
         fd_limit: 0,
         logger,
@@ -383,7 +384,7 @@ fn start_worker(
     let web = SiteService::new(running.sites.clone(), calls, running.logger.clone(), log);
     let web = web.with_tracer(parameters.tracer);
     let (counters, cache_counters) = (Arc::new(WorkerCounters::default()), web.cache_counters());
-    let request_metrics = web.request_metrics();
+    let (request_metrics, urls) = (web.request_metrics(), web.urls());
     let admission = running.admission.clone();
     let mut worker = Worker::new(
         driver,
@@ -397,6 +398,7 @@ fn start_worker(
     running.counters.push(counters);
     running.cache_counters.push(cache_counters);
     running.request_metrics.push(request_metrics);
+    running.urls.push(urls);
     let cpu = running.config.server.affinity.then_some(parameters.number);
     thread::Builder::new()
         .name(format!("worker-{}", parameters.number))

@@ -20,6 +20,7 @@ use lowroad_site::decision::SiteService;
 use lowroad_site::listeners::ListenerSet;
 use lowroad_site::request_metrics::RequestMetrics;
 use lowroad_site::sites::SiteTable;
+use lowroad_site::url_sampler::SharedUrlTable;
 use lowroad_store::SharedStore;
 use lowroad_store::change_feed::ChangeFeed;
 use lowroad_tls_listener::TlsListeners;
@@ -64,6 +65,8 @@ pub struct RunningServer {
     pub cache_counters: Vec<Arc<CacheCounters>>,
     /// The workers' metrics of requests.
     pub request_metrics: Vec<Arc<RequestMetrics>>,
+    /// The workers' frequent URLs.
+    pub urls: Vec<SharedUrlTable>,
     /// Counts and limits open connections.
     pub admission: Arc<ConnectionLimit>,
     /// The limit of descriptors (`RLIMIT_NOFILE`).

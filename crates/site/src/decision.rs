@@ -39,6 +39,7 @@ use lowroad_http::status::StatusCode;
 use lowroad_log::ErrorLogger;
 use lowroad_response_cache::calls::HandlerCalls;
 use lowroad_response_cache::handler_outcome::HandlerOutcome;
+use lowroad_store::clock;
 
 use crate::access::{RequestOutcome, WorkerAccessLog};
 use crate::cache_counters::CacheCounters;
@@ -46,6 +47,7 @@ use crate::request_metrics::{MetricsRecorder, RequestMetrics, ResponseRecord};
 use crate::request_traces::{ServerSpan, WorkerTracer};
 use crate::responder::RequestResponder;
 use crate::sites::{Site, SitePath, SiteTable};
+use crate::url_sampler::{SharedUrlTable, UrlSampler};
 use access::{AccessRefusal, CheckedPassword};
 use context::{PendingRequest, RequestContext, RoutedPath, WaitContext, generated_response};
 use deferral::{WaitEnd, WaitReason};
@@ -66,6 +68,7 @@ pub struct SiteService {
     cache_counters: Arc<CacheCounters>,
     metrics: MetricsRecorder,
     tracer: Option<Box<WorkerTracer>>,
+    urls: UrlSampler,
     scratch: DecisionScratch,
 }
 
@@ -115,6 +118,7 @@ impl SiteService {
             cache_counters: Arc::default(),
             metrics: MetricsRecorder::default(),
             tracer: None,
+            urls: UrlSampler::new(clock::now_ms()),
             scratch: DecisionScratch::default(),
         }
     }
@@ -133,6 +137,11 @@ impl SiteService {
     /// The request metrics of this worker.
     pub fn request_metrics(&self) -> Arc<RequestMetrics> {
         self.metrics.metrics()
+    }
+
+    /// The frequent URLs of this worker.
+    pub fn urls(&self) -> SharedUrlTable {
+        self.urls.table()
     }
 
     fn decider(&mut self) -> RequestDecider<'_, HandlerCalls> {
@@ -200,6 +209,7 @@ impl SiteService {
             },
             RequestDecision::Answered(status, logged) => {
                 self.cache_counters.count(logged);
+                self.urls.record(request, exchange, logged);
                 let log = self.log.as_mut();
                 let access = log.map(|log| log.record(request, exchange, status, logged));
                 let mut record = self.metrics.record(exchange, status, logged, access);

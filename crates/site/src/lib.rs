@@ -1,5 +1,5 @@
 //! Sites: selects the site of a request and decides about it (`decision`), writes the response (`responder`), and logs
-//! and counts it (`access`, `request_metrics`). `explain` and `explain_files` trace the same decision for operators.
+//! and counts it (`access`, `request_metrics`, `url_sampler`). `explain` and `explain_files` trace the same decision for operators.
 
 #![forbid(unsafe_code)]
 
@@ -16,6 +16,8 @@ pub mod request_metrics;
 pub mod request_traces;
 mod responder;
 pub mod sites;
+pub mod url_sampler;
+pub mod url_table;
 
 #[cfg(feature = "softirq")]
 use lowroad_softirq::fetch::recognition::is_from_daemon;

@@ -57,7 +57,8 @@ impl ResponseSource {
         LEVELS[self.level_index()]
     }
 
-    fn level_index(self) -> usize {
+    /// The index of the level in [`LEVELS`].
+    pub fn level_index(self) -> usize {
         ResponseSource::ALL[self.index()].1
     }
 

@@ -11,6 +11,7 @@ pub mod instructions;
 pub mod net;
 pub mod origin;
 pub mod process;
+pub mod pseudo_terminal;
 pub mod status;
 pub mod unit;
 

@@ -22,6 +22,7 @@ use super::service::{AdminOutcome, AdminReply};
 use crate::events::MainEvent;
 use crate::limits;
 use crate::metrics;
+use crate::metrics::hot_urls::HotUrls;
 use crate::metrics::snapshot_json;
 use crate::metrics::snapshot_notes::SnapshotNotes;
 use crate::running_server::{RunningServer, lock};
@@ -72,6 +73,7 @@ impl AdminActions {
             AdminOperation::Status => Ok(AdminReply::text(status::status(&lock(&self.running)))),
             AdminOperation::Snapshot => Ok(json(self.snapshot())),
             AdminOperation::Events => self.events(),
+            AdminOperation::Urls => Ok(json(self.urls())),
             AdminOperation::Explain => self.explain(request),
             AdminOperation::Purge => self.purge(request),
             AdminOperation::Reload => self.reload(),
@@ -102,6 +104,11 @@ impl AdminActions {
         let snapshot = metrics::snapshot(&self.running, self.access.refused());
         let notes = SnapshotNotes::new(&lock(&self.running));
         snapshot_json::write(&snapshot, notes).into()
+    }
+
+    fn urls(&self) -> Bytes {
+        let urls = HotUrls::new(&lock(&self.running));
+        urls.to_json().to_string().into()
     }
 
     fn events(&self) -> AdminOutcome {

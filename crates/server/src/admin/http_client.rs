@@ -56,6 +56,59 @@ pub fn call(
     target: &str,
     timeout: Option<Duration>,
 ) -> io::Result<AdminResponse> {
+    let (mut stream, mut reader) = send(socket, method, target, timeout)?;
+    while reader.receive(&mut stream)? == ReadProgress::More {}
+    Ok(AdminResponse {
+        status: reader
+            .status
+            .ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?,
+        body: String::from_utf8_lossy(&reader.body).into_owned(),
+        is_complete: reader.is_complete,
+    })
+}
+
+/// Reads the server-sent events of a response.
+pub struct EventReader {
+    stream: UnixStream,
+    response: ResponseReader,
+}
+
+impl EventReader {
+    /// Sends the request for the events. `timeout` bounds each wait for bytes.
+    ///
+    /// # Errors
+    /// As [`call`].
+    pub fn open(socket: &Path, target: &str, timeout: Duration) -> io::Result<EventReader> {
+        let (stream, response) = send(socket, Method::Get, target, Some(timeout))?;
+        Ok(EventReader { stream, response })
+    }
+
+    /// Waits for the next event and returns its data.
+    ///
+    /// # Errors
+    /// The response has ended, is a refusal, or no bytes arrive in time.
+    pub fn next_event(&mut self) -> io::Result<String> {
+        loop {
+            if let Some(event) = self.response.take_event() {
+                return Ok(event);
+            }
+            if self.response.receive(&mut self.stream)? == ReadProgress::Ended {
+                return match self.response.status {
+                    Some(StatusCode::OK) | None => Err(io::ErrorKind::UnexpectedEof.into()),
+                    Some(_) => Err(invalid("the server refuses to send events")),
+                };
+            }
+        }
+    }
+}
+
+/// Sends a request without a body.
+fn send(
+    socket: &Path,
+    method: Method,
+    target: &str,
+    timeout: Option<Duration>,
+) -> io::Result<(UnixStream, ResponseReader)> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(timeout)?;
     let mut client = H1Client::default();
@@ -72,52 +125,70 @@ pub fn call(
         )
         .map_err(|_| invalid("the request could not be written"))?;
     stream.write_all(&request)?;
-    let mut reader = ResponseReader {
+    let reader = ResponseReader {
         client,
         status: None,
+        input: Vec::new(),
         body: Vec::new(),
+        is_complete: false,
     };
-    let is_complete = reader.read(&mut stream)?;
-    Ok(AdminResponse {
-        status: reader
-            .status
-            .ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?,
-        body: String::from_utf8_lossy(&reader.body).into_owned(),
-        is_complete,
-    })
+    Ok((stream, reader))
 }
 
 fn invalid(why: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
+/// Whether more of a response is expected.
+#[derive(Debug, PartialEq, Eq)]
+enum ReadProgress {
+    More,
+    Ended,
+}
+
 /// The response as far as it has arrived.
 struct ResponseReader {
     client: H1Client,
     status: Option<StatusCode>,
+    /// Bytes that are not parsed yet.
+    input: Vec<u8>,
+    /// The body, without the events that were taken.
     body: Vec<u8>,
+    /// Whether the whole body has arrived.
+    is_complete: bool,
 }
 
 impl ResponseReader {
-    /// Reads until the response or the connection ends; returns whether the response is complete.
-    fn read(&mut self, stream: &mut UnixStream) -> io::Result<bool> {
-        let mut input = Vec::new();
+    /// Waits for bytes and parses them.
+    fn receive(&mut self, stream: &mut UnixStream) -> io::Result<ReadProgress> {
         let mut chunk = [0; READ_LEN];
-        loop {
-            let len = stream.read(&mut chunk)?;
-            if len == 0 {
-                // Only a body without a length may end with the connection; any other response is incomplete.
-                return Ok(self.client.handle_eof().unwrap_or(false));
-            }
-            input.extend_from_slice(&chunk[..len]);
-            if self.take(&mut input)? {
-                return Ok(true);
-            }
-            // Any process may listen at a path that the user names, so its response must not take all memory.
-            if self.body.len() + input.len() > RESPONSE_LEN_MAX {
-                return Err(invalid("the response is too long"));
-            }
+        let len = stream.read(&mut chunk)?;
+        if len == 0 {
+            // Only a body without a length may end with the connection; any other response is incomplete.
+            self.is_complete = self.client.handle_eof().unwrap_or(false);
+            return Ok(ReadProgress::Ended);
         }
+        self.input.extend_from_slice(&chunk[..len]);
+        let mut input = std::mem::take(&mut self.input);
+        self.is_complete = self.take(&mut input)?;
+        self.input = input;
+        if self.is_complete {
+            return Ok(ReadProgress::Ended);
+        }
+        // Any process may listen at a path that the user names, so its response must not take all memory.
+        if self.body.len() + self.input.len() > RESPONSE_LEN_MAX {
+            return Err(invalid("the response is too long"));
+        }
+        Ok(ReadProgress::More)
+    }
+
+    /// Removes the first complete event from the body; returns its data.
+    fn take_event(&mut self) -> Option<String> {
+        let end = self.body.windows(2).position(|it| it == b"\n\n")?;
+        let event: Vec<u8> = self.body.drain(..end + 2).collect();
+        let event = String::from_utf8_lossy(&event);
+        let lines = event.lines().filter_map(|line| line.strip_prefix("data: "));
+        Some(lines.collect())
     }
 
     /// Consumes complete parts of the input; returns whether the response has ended.

@@ -21,6 +21,8 @@ pub enum AdminOperation {
     Snapshot,
     /// A snapshot each second, as server-sent events.
     Events,
+    /// The URLs with the most requests, as JSON.
+    Urls,
     /// An explanation of how a request would be answered.
     Explain,
     /// Purges stored responses.
@@ -43,7 +45,7 @@ pub enum AdminPermission {
 }
 
 /// The method, path, operation and permission of each operation; the OpenAPI document must have the same paths.
-pub const OPERATIONS: [(Method, &str, AdminOperation, AdminPermission); 11] = [
+pub const OPERATIONS: [(Method, &str, AdminOperation, AdminPermission); 12] = [
     (
         Method::Get,
         "/",
@@ -78,6 +80,12 @@ pub const OPERATIONS: [(Method, &str, AdminOperation, AdminPermission); 11] = [
         Method::Get,
         "/v1/events",
         AdminOperation::Events,
+        AdminPermission::Read,
+    ),
+    (
+        Method::Get,
+        "/v1/urls",
+        AdminOperation::Urls,
         AdminPermission::Read,
     ),
     (

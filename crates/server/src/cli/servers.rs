@@ -1,7 +1,8 @@
-//! The arguments of commands for running servers: `reload`, `stop`, `dashboard`, `purge` and `status`. `purge` and
-//! `status` also act on attached softirq levels.
+//! The arguments of commands for running servers: `reload`, `stop`, `dashboard`, `top`, `purge` and `status`. The last
+//! three also act on attached softirq levels.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 
@@ -81,4 +82,75 @@ pub struct StatusArgs {
     #[cfg(feature = "softirq")]
     #[arg(long, value_name = "NAMESPACE")]
     pub netns: Option<String>,
+}
+
+/// `lowroad top`.
+#[derive(Args)]
+pub struct TopArgs {
+    /// Seconds between two samples; those of a server come each second
+    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
+    pub interval: Duration,
+    /// End after this many samples [default: never on a terminal, else 1]
+    #[arg(short = 'n', long, value_name = "N")]
+    pub count: Option<u64>,
+    /// Print one report as text, also on a terminal
+    #[arg(long)]
+    pub once: bool,
+    #[cfg_attr(
+        feature = "softirq",
+        doc = "The server's admin socket, if it is not at the default path, or several servers run; levels in the kernel are not shown then"
+    )]
+    #[cfg_attr(
+        not(feature = "softirq"),
+        doc = "The server's admin socket, if it is not at the default path, or several servers run"
+    )]
+    #[arg(long, value_name = "PATH")]
+    pub admin: Option<PathBuf>,
+    /// Do not measure the run times of the levels' programs, which costs each run some nanoseconds
+    #[cfg(feature = "softirq")]
+    #[arg(long)]
+    pub no_stats: bool,
+    /// Only the level of this port, not the server
+    #[cfg(feature = "softirq")]
+    #[arg(short, long, value_name = "PORT", conflicts_with = "admin")]
+    pub port: Option<u16>,
+    /// Only the levels of this network namespace, not the server: a path, a process ID, or a name of `ip netns`
+    #[cfg(feature = "softirq")]
+    #[arg(long, value_name = "NAMESPACE", conflicts_with = "admin")]
+    pub netns: Option<String>,
+}
+
+impl TopArgs {
+    /// Whether only levels in the kernel are shown.
+    #[cfg(feature = "softirq")]
+    pub fn is_for_levels(&self) -> bool {
+        self.port.is_some() || self.netns.is_some()
+    }
+
+    /// Whether only levels in the kernel are shown: this build has none.
+    #[cfg(not(feature = "softirq"))]
+    pub fn is_for_levels(&self) -> bool {
+        false
+    }
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let seconds: Option<f64> = text.parse().ok();
+    seconds
+        .filter(|seconds| (0.05..=3600.0).contains(seconds))
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| "allowed: seconds, from 0.05 to 3600".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_are_seconds() {
+        assert_eq!(interval("0.5"), Ok(Duration::from_millis(500)));
+        for bad in ["0", "-1", "x", "nan", "inf", "1e9"] {
+            assert!(interval(bad).is_err(), "{bad}");
+        }
+    }
 }

@@ -1,6 +1,4 @@
-//! The arguments of the softirq level's commands: `attach`, `detach`, `top` and `doctor`.
-
-use std::time::Duration;
+//! The arguments of the softirq level's commands: `attach`, `detach` and `doctor`.
 
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
@@ -154,26 +152,6 @@ pub struct DoctorArgs {
     pub netns: Option<String>,
 }
 
-/// `lowroad top`.
-#[derive(Args)]
-pub struct TopArgs {
-    /// Seconds between two samples
-    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
-    pub interval: Duration,
-    /// End after this many samples
-    #[arg(short = 'n', long, value_name = "N")]
-    pub count: Option<u64>,
-    /// Do not measure the run times of programs, which costs each run some nanoseconds
-    #[arg(long)]
-    pub no_stats: bool,
-    /// Only the level of this port
-    #[arg(short, long, value_name = "PORT")]
-    pub port: Option<u16>,
-    /// The network namespace: a path, a process ID, or a name of `ip netns`
-    #[arg(long, value_name = "NAMESPACE")]
-    pub netns: Option<String>,
-}
-
 /// The values of `--log`. The last one, which users don't see, is passed by a server that starts the level in front of
 /// itself.
 fn log_formats() -> [PossibleValue; 4] {
@@ -194,26 +172,5 @@ fn memory(text: &str) -> Result<u32, String> {
     match (MEMORY_MIN..=MEMORY_MAX).contains(&size) {
         true => Ok(size),
         false => Err("from 1M to 512M".to_owned()),
-    }
-}
-
-fn interval(text: &str) -> Result<Duration, String> {
-    let seconds: Option<f64> = text.parse().ok();
-    seconds
-        .filter(|seconds| (0.05..=3600.0).contains(seconds))
-        .map(Duration::from_secs_f64)
-        .ok_or_else(|| "allowed: seconds, from 0.05 to 3600".into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn intervals_are_seconds() {
-        assert_eq!(interval("0.5"), Ok(Duration::from_millis(500)));
-        for bad in ["0", "-1", "x", "nan", "inf", "1e9"] {
-            assert!(interval(bad).is_err(), "{bad}");
-        }
     }
 }

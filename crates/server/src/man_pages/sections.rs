@@ -198,6 +198,20 @@ const EXAMPLES: &[PageExamples] = &[
         )],
     ),
     (
+        "lowroad-top",
+        &[
+            (
+                "lowroad top",
+                "Shows the running server and attached levels. ? lists the keys.",
+            ),
+            ("lowroad top --once", "Prints one report as text."),
+            (
+                "lowroad top --port 80",
+                "Shows only the level that is attached to port 80.",
+            ),
+        ],
+    ),
+    (
         "lowroad-dashboard",
         &[
             (

@@ -3,6 +3,7 @@
 use lowroad_log::LoggedMessage;
 use serde_json::{Value, json};
 
+use super::hot_urls::HotUrls;
 use super::upstreams::ServerLabels;
 use crate::running_server::RunningServer;
 
@@ -13,6 +14,8 @@ pub struct SnapshotNotes {
     upstreams: Vec<Value>,
     /// Certificates whose last renewal failed.
     certificates: Vec<Value>,
+    /// The URLs with the most requests.
+    urls: HotUrls,
     /// The last errors and warnings, oldest first.
     errors: Vec<LoggedMessage>,
 }
@@ -39,6 +42,7 @@ impl SnapshotNotes {
         SnapshotNotes {
             upstreams: upstreams.collect(),
             certificates: failed.collect(),
+            urls: HotUrls::new(running),
             errors: running.logger.latest(),
         }
     }
@@ -54,6 +58,7 @@ impl SnapshotNotes {
         });
         snapshot["upstreams"] = Value::Array(self.upstreams);
         snapshot["certificates"] = Value::Array(self.certificates);
+        snapshot["urls"] = self.urls.to_json();
         snapshot["errors"] = Value::Array(errors.collect());
     }
 }

@@ -24,6 +24,7 @@ use lowroad_softirq::layout;
 use lowroad_softirq::learner::LearnSettings;
 use lowroad_softirq::learner::bypass;
 use lowroad_softirq::level::SoftirqLevel;
+use lowroad_softirq::level::publisher;
 use lowroad_softirq::machine::listeners;
 use lowroad_softirq::machine::tcp_settings::TcpSettings;
 use lowroad_softirq::programs::folder;
@@ -33,9 +34,10 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
 use self::placement::AttachedInterface;
 use super::level_view::LevelView;
-use super::managed_level::messages::{ATTACHED, NUMBERS, report_to_server};
+use super::managed_level::messages::{ATTACHED, NUMBERS, URLS, report_to_server};
 use super::managed_level::{self, DaemonFlags};
 use super::policy::AttachPolicy;
+use super::url_hits::{self, UrlHits};
 use super::{level_lock, namespace, worker};
 use crate::cli::softirq::{AdmissionArg, AttachArgs, TierArg, WorkerRole};
 use crate::terminal_output;
@@ -269,12 +271,17 @@ fn serve(
     result
 }
 
-/// Reports the level's numbers to the server each second until the daemon ends.
+/// Reports the level's numbers and hits by URL to the server each second until the daemon ends.
 fn report_numbers(level: &SoftirqLevel, has_ended: &AtomicBool) {
+    let mut url_hits = UrlHits::default();
     while !has_ended.load(Ordering::Relaxed) {
         // If the numbers can't be read, the server's metrics keep the previous ones.
         if let Ok(view) = LevelView::new(level) {
             report_to_server(NUMBERS, &view.report().to_line());
+        }
+        let hits = url_hits.since_previous(publisher::published(level));
+        if !hits.is_empty() {
+            report_to_server(URLS, &url_hits::to_line(&hits));
         }
         thread::sleep(REPORT_INTERVAL);
     }

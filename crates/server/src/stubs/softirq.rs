@@ -4,8 +4,8 @@ use lowroad_config::BuildFeature;
 use lowroad_response_cache::purge::{self, PurgeTarget};
 
 use crate::cli::ExplainArgs;
-use crate::cli::servers::{PurgeArgs, StatusArgs};
-use crate::cli::softirq::{AttachArgs, DetachArgs, DoctorArgs, TopArgs};
+use crate::cli::servers::{PurgeArgs, StatusArgs, TopArgs};
+use crate::cli::softirq::{AttachArgs, DetachArgs, DoctorArgs};
 use crate::{admin, features, terminal_output};
 
 /// The level in front of this server.
@@ -79,9 +79,19 @@ pub fn doctor(_: &DoctorArgs) -> Result<(), String> {
     unavailable("lowroad doctor")
 }
 
-/// `lowroad top`.
-pub fn top(_: &TopArgs) -> Result<(), String> {
-    unavailable("lowroad top")
+/// The pages about levels: this build has none.
+pub struct LevelPages;
+
+impl LevelPages {
+    /// Returns an error.
+    pub fn open(_: &TopArgs) -> Result<LevelPages, String> {
+        unavailable("the fast path").map(|()| LevelPages)
+    }
+
+    /// Never called, because there are no pages.
+    pub fn next_page(&mut self, _: usize) -> Result<String, String> {
+        unavailable("the fast path").map(|()| String::new())
+    }
 }
 
 fn unavailable(command: &str) -> Result<(), String> {

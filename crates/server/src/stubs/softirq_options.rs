@@ -3,4 +3,3 @@
 pub use crate::stubs::UnavailableArgs as AttachArgs;
 pub use crate::stubs::UnavailableArgs as DetachArgs;
 pub use crate::stubs::UnavailableArgs as DoctorArgs;
-pub use crate::stubs::UnavailableArgs as TopArgs;

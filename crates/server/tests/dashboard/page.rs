@@ -113,7 +113,7 @@ fn the_page_works_by_keyboard() {
         let dashboard = subject.dashboard(&[]);
         open(browser, &dashboard);
         browser.wait_for("document.getElementById('attention-list').children.length === 1");
-        let order = focus_order(browser, 7);
+        let order = focus_order(browser, 8);
         let expected = [
             "skip",
             "pause",
@@ -121,6 +121,7 @@ fn the_page_works_by_keyboard() {
             "span",
             "sites-table",
             "origins-table",
+            "hot-urls-table",
             "url",
         ];
         assert_eq!(order, expected, "{}", browser.name());
@@ -155,12 +156,63 @@ fn a_purge_of_everything_is_confirmed() {
 }
 
 #[test]
+fn a_hot_url_is_explained_and_purged() {
+    in_each_browser("a hot URL is explained and purged", |browser| {
+        let subject = Subject::start();
+        let dashboard = subject.dashboard(&[]);
+        let mut client = TestClient::connect(subject.server.address());
+        // The address as the host, so that the URLs can be explained.
+        let mut get = |target: &str| {
+            let host = subject.server.address();
+            client.send(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+            assert_eq!(client.response().status, 200);
+        };
+        (0..10).for_each(|_| get("/index.html?q=1"));
+        get("/?<b>");
+        open(browser, &dashboard);
+        browser.wait_for("document.querySelector('#hot-urls-table button')");
+        let row = browser.text("hot-urls-table");
+        assert!(row.contains("/index.html?q=1"), "{row}");
+        assert!(row.contains("/?<b>"), "{row}");
+        assert!(row.contains("worker"), "{row}");
+        let label = "document.querySelector('#hot-urls-table button').getAttribute('aria-label')";
+        let label = browser.evaluate(label);
+        assert!(
+            label
+                .as_str()
+                .is_some_and(|it| it.starts_with("Explain http://")),
+            "{label}"
+        );
+        // By keyboard: the focus moves to the result.
+        browser.evaluate("document.querySelector('#hot-urls-table button').focus()");
+        browser.press("Enter");
+        browser.wait_for("document.getElementById('url-result').innerText.includes('200 OK')");
+        browser.wait_for("document.activeElement.id === 'url-result'");
+        browser.evaluate("document.querySelectorAll('#hot-urls-table button')[1].click()");
+        browser.wait_for("document.getElementById('purge-dialog').open");
+        let question = browser.text("purge-question");
+        assert!(question.contains("/index.html?q=1"), "{question}");
+        browser.evaluate("document.getElementById('purge-confirm').click()");
+        browser.wait_for("document.getElementById('url-result').innerText.includes('purged')");
+        browser.wait_for("document.activeElement.id === 'url-result'");
+        browser.resize(390, 844);
+        browser.wait_for("innerWidth < 600");
+        let width = browser.evaluate("document.documentElement.scrollWidth <= innerWidth");
+        assert_eq!(width, Value::Bool(true), "{}", browser.name());
+        assert_is_sound(browser);
+    });
+}
+
+#[test]
 fn a_read_only_page_offers_no_purge() {
     in_each_browser("a read-only page offers no purge", |browser| {
         let subject = Subject::start();
         let dashboard = subject.dashboard(&["--read-only"]);
         open(browser, &dashboard);
+        let mut client = TestClient::connect(subject.server.address());
+        assert_eq!(client.get("/", "").status, 200);
         browser.wait_for("document.getElementById('purge').disabled");
+        browser.wait_for("document.querySelectorAll('#hot-urls-table button')[1].disabled");
         assert!(whole_text(browser).contains("This dashboard is read-only"));
         assert_is_sound(browser);
     });

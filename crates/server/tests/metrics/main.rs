@@ -10,3 +10,5 @@ mod slow_scrapes;
 mod status_names;
 mod support;
 mod text_format;
+mod top;
+mod urls;

@@ -9,9 +9,10 @@ use lowroad_log::{EntryDetails, ErrorLogger};
 use lowroad_site::access_sink::AccessSink;
 
 use super::health::{LevelHealthState, OFF};
-use super::messages::{ATTACHED, GONE, NUMBERS};
+use super::messages::{ATTACHED, GONE, NUMBERS, URLS};
 use crate::level::LevelReport;
 use lowroad_store::change_feed::ChangeFeed;
+use lowroad_store::clock;
 
 /// Reads and applies the level's output.
 pub struct LevelFeedback<R> {
@@ -99,6 +100,8 @@ impl<R: Read> LevelFeedback<R> {
             self.changes.notify();
         } else if let Some(numbers) = line.strip_prefix(NUMBERS) {
             self.health.record_report(LevelReport::from_line(numbers));
+        } else if let Some(urls) = line.strip_prefix(URLS) {
+            self.health.record_urls(urls, clock::now_ms());
         } else if let Some(description) = line.strip_prefix(GONE) {
             self.logger.error(format_args!(
                 "softirq: the level's process has ended: {description}"

@@ -3,6 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use lowroad_site::url_table::{UrlSnapshot, UrlTable};
+
+use super::super::url_hits;
 use crate::level::{LevelHealth, LevelReport};
 
 /// The level's state.
@@ -10,6 +13,8 @@ use crate::level::{LevelHealth, LevelReport};
 pub struct LevelHealthState {
     state: Mutex<HealthRecord>,
     report: Mutex<LevelReport>,
+    /// The URLs of the reports; `None` before the first one.
+    urls: Mutex<Option<UrlTable>>,
     /// Whether the server has begun to end the level.
     is_ending: AtomicBool,
 }
@@ -41,6 +46,12 @@ impl LevelHealth for LevelHealthState {
         report.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    fn urls(&self, now_ms: u64) -> UrlSnapshot {
+        let urls = self.urls.lock().unwrap_or_else(PoisonError::into_inner);
+        let table = urls.as_ref();
+        table.map_or_else(UrlSnapshot::default, |it| it.snapshot(now_ms))
+    }
+
     fn text(&self) -> String {
         let state = self.state();
         // The first start is not a restart.
@@ -63,6 +74,13 @@ impl LevelHealthState {
     /// Records a report of the level's numbers.
     pub fn record_report(&self, report: LevelReport) {
         *self.report.lock().unwrap_or_else(PoisonError::into_inner) = report;
+    }
+
+    /// Records a report of hits by URL ([`url_hits::to_line`]).
+    pub fn record_urls(&self, line: &str, now_ms: u64) {
+        let mut urls = self.urls.lock().unwrap_or_else(PoisonError::into_inner);
+        let table = urls.get_or_insert_with(|| UrlTable::new(now_ms));
+        url_hits::record_line(line, table, now_ms);
     }
 
     /// Records that a daemon is ready. Returns the number of restarts so far.

@@ -10,6 +10,9 @@ pub const GONE: &str = "=gone: ";
 /// Line prefix of the report of the level's numbers.
 pub const NUMBERS: &str = "=numbers: ";
 
+/// Line prefix of the report of hits by URL.
+pub const URLS: &str = "=urls: ";
+
 /// Writes a report to the server.
 pub fn report_to_server(prefix: &str, text: &str) {
     // The report begins with a line end, because a killed process may have left an incomplete log line. A write error

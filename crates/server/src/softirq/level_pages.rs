@@ -1,105 +1,61 @@
-//! `lowroad top`: shows the current rates of the levels repeatedly. A page of text is computed from the difference
-//! between two samples.
-
-mod terminal;
+//! Pages about the attached levels for `lowroad top`: text with the current rates, computed from the difference between
+//! two samples.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::io::{Write as _, stdout};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use lowroad_softirq::level::SoftirqLevel;
 use lowroad_softirq::level::publisher;
 use lowroad_softirq::programs::runs::{self, BpfStatsGuard};
-use signal_hook::consts::{SIGINT, SIGTERM};
 
-use self::terminal::TerminalPage;
 use super::advice;
 use super::answer_shares::{self, AnswerShares, float};
 use super::level_view::{GROUPS, LevelView};
 use super::levels::{self, group_digits};
-use super::namespace;
-use crate::cli::softirq::TopArgs;
+use super::{namespace, url_hits};
+use crate::cli::servers::TopArgs;
 
-/// Maximum URLs on a page if the output is not a terminal.
-const URLS_MAX: usize = 10;
-/// Maximum delay until a signal is noticed.
-const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(100);
-
-/// Prints pages until the user ends the command, or the requested number of pages was printed.
-///
-/// # Errors
-/// There is no level to show: a message for the user.
-pub fn top(args: &TopArgs) -> Result<(), String> {
-    if let Some(namespace) = &args.netns {
-        namespace::enter_namespace(namespace)?;
-    }
-    let levels = levels::at_least_one(args.port)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, stop.clone())
-            .map_err(|error| format!("signals: {error}"))?;
-    }
-    // Counting the programs' runs needs a privilege; other rates are shown without it.
-    let _stats_guard = match args.no_stats {
-        true => None,
-        false => BpfStatsGuard::start().ok(),
-    };
-    let terminal = TerminalPage::take().map_err(|error| format!("the terminal: {error}"))?;
-    let mut previous = take_samples(&levels)?;
-    let mut remaining = args.count;
-    while remaining != Some(0) && !wait(args.interval, terminal.as_ref(), &stop)? {
-        let current = take_samples(&levels)?;
-        // The size is queried for each page, because the terminal may have been resized.
-        let urls_max = terminal
-            .as_ref()
-            .map_or(URLS_MAX, |screen| screen.size().rows);
-        let page: Vec<String> = previous
-            .iter()
-            .zip(&current)
-            .map(|(previous, current)| page(previous, current, urls_max))
-            .collect();
-        let page = page.join("\n");
-        match &terminal {
-            Some(terminal) => terminal.show(&page).map_err(|error| error.to_string())?,
-            // The reader has closed the pipe.
-            None if writeln!(stdout(), "{page}").is_err() => return Ok(()),
-            None => {}
-        }
-        previous = current;
-        remaining = remaining.map(|remaining| remaining - 1);
-    }
-    Ok(())
+/// The levels, with the samples at the previous page.
+pub struct LevelPages {
+    levels: Vec<SoftirqLevel>,
+    previous: Vec<TopSample>,
+    /// Counting the programs' runs needs a privilege; other rates are shown without it.
+    _stats_guard: Option<BpfStatsGuard>,
 }
 
-/// Waits for the next sample. Returns true if the user ends the command instead.
-fn wait(
-    time: Duration,
-    terminal: Option<&TerminalPage>,
-    stop: &AtomicBool,
-) -> Result<bool, String> {
-    let deadline = Instant::now() + time;
-    loop {
-        let remaining = deadline.saturating_duration_since(Instant::now());
-        if stop.load(Ordering::Relaxed) {
-            return Ok(true);
+impl LevelPages {
+    /// Opens the levels and takes the first samples. Enters the network namespace of the levels.
+    ///
+    /// # Errors
+    /// There is no level to show: a message for the user.
+    pub fn open(args: &TopArgs) -> Result<LevelPages, String> {
+        if let Some(namespace) = &args.netns {
+            namespace::enter_namespace(namespace)?;
         }
-        if remaining.is_zero() {
-            return Ok(false);
-        }
-        // Waits in short steps, because a signal only sets a flag.
-        let step = remaining.min(SIGNAL_POLL_INTERVAL);
-        match terminal {
-            Some(terminal) => {
-                if terminal.wait(step).map_err(|error| error.to_string())? {
-                    return Ok(true);
-                }
-            }
-            None => thread::sleep(step),
-        }
+        let levels = levels::at_least_one(args.port)?;
+        let stats_guard = match args.no_stats {
+            true => None,
+            false => BpfStatsGuard::start().ok(),
+        };
+        Ok(LevelPages {
+            previous: take_samples(&levels)?,
+            levels,
+            _stats_guard: stats_guard,
+        })
+    }
+
+    /// The page about all levels since the previous one.
+    ///
+    /// # Errors
+    /// A level can't be read any more.
+    pub fn next_page(&mut self, urls_max: usize) -> Result<String, String> {
+        let current = take_samples(&self.levels)?;
+        let samples = self.previous.iter().zip(&current);
+        let pages: Vec<String> = samples
+            .map(|(previous, current)| page(previous, current, urls_max))
+            .collect();
+        self.previous = current;
+        Ok(pages.join("\n"))
     }
 }
 
@@ -238,15 +194,7 @@ fn reasons(span: &SampleSpan<'_>, prefix: &str, title: &str, out: &mut String) {
 }
 
 fn urls(span: &SampleSpan<'_>, urls_max: usize, out: &mut String) {
-    let mut hot: HashMap<String, u64> = HashMap::new();
-    for (key, hits) in &span.current.hits {
-        // A response that was published again counts its hits from 0.
-        let old = span.previous.hits.get(key).filter(|old| *old <= hits);
-        *hot.entry(levels::describe_key(key).0).or_default() += hits - old.unwrap_or(&0);
-    }
-    let mut hot: Vec<(String, u64)> = hot.into_iter().collect();
-    // Equal counts are sorted by URL, so that lines keep their positions on successive pages.
-    hot.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    let hot = url_hits::hits_by_url(&span.previous.hits, &span.current.hits);
     if hot.is_empty() {
         return;
     }
