@@ -48,7 +48,8 @@ fn totals_match_the_requests() {
             }
         }
     }
-    let app = format!("/app/** to origin {}", observed.origin.url());
+    let origin = observed.origin.url();
+    let app = format!("/app/** to origin {origin}");
     for (name, labels, value) in [
         // The malformed request has no complete head.
         ("lowroad_request_heads_received_total", &[][..], all - 1),
@@ -68,6 +69,16 @@ fn totals_match_the_requests() {
         ),
         ("lowroad_class_requests_total", &[("class", "all")], all - 2),
         ("lowroad_upstream_connections_in_use", &[], 0),
+        (
+            "lowroad_upstream_responses_total",
+            &[("server", &*origin)],
+            6,
+        ),
+        (
+            "lowroad_upstream_response_seconds_count",
+            &[("server", &*origin)],
+            6,
+        ),
         ("lowroad_build_info", &[], 1),
         ("lowroad_workers", &[], 2),
     ] {
