@@ -53,13 +53,12 @@ fn main() {
         .expect("a whole one");
     let peer = IpAddr::from([192, 0, 2, 7]);
     for number in 0..count {
-        let mut exchange =
+        let exchange =
             Exchange::without_client(ListenerId(0), peer, HttpVersion::Http11, 0, 1_795_207_512);
         if !is_logged {
             std::hint::black_box(&mut exchange);
             continue;
         }
-        log.mark_start(&mut exchange);
         let record = log.record(
             &head.request,
             &exchange,

@@ -70,14 +70,7 @@ impl WorkerAccessLog {
         })
     }
 
-    /// Records the arrival time of a request.
-    pub fn mark_start(&self, exchange: &mut Exchange) {
-        if self.is_precise {
-            exchange.started_us = clock::monotonic_us();
-        }
-    }
-
-    /// Creates the record of a request.
+    /// Creates the record of a request, which began at `exchange.started_us`.
     pub fn record(
         &mut self,
         request: &Request<'_>,
@@ -171,8 +164,9 @@ impl WorkerAccessLog {
         };
         match &self.needed {
             None => {
+                let details = EntryDetails::default();
                 for (sink, _) in &mut self.sinks {
-                    sink.push(&mut record, end, &EntryDetails::default());
+                    sink.push(&mut record, end, &details);
                 }
             }
             Some(needed) => {

@@ -608,9 +608,6 @@ impl HttpService for SiteService {
         response: &mut ResponseWriter<'_>,
     ) -> ServiceOutcome<Box<PendingRequest>, ResponseRecord> {
         exchange.started_us = self.metrics.turn_start_us();
-        if let Some(log) = &self.log {
-            log.mark_start(exchange);
-        }
         if let Some(tracer) = &mut self.tracer {
             tracer.begin(request, exchange);
         }
