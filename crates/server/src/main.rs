@@ -37,6 +37,7 @@ mod process;
 mod reload;
 mod running_server;
 mod scaffold;
+mod secret_file;
 #[cfg(any(feature = "image", feature = "softirq"))]
 mod signals;
 #[cfg(all(test, feature = "programs"))]
@@ -44,6 +45,7 @@ mod simulation;
 mod site_files;
 #[cfg_attr(not(feature = "softirq"), path = "stubs/softirq.rs")]
 mod softirq;
+mod start_settings;
 mod status;
 #[cfg(not(all(feature = "image", feature = "softirq")))]
 mod stubs;

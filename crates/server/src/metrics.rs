@@ -46,7 +46,17 @@ pub fn snapshot(running: &Mutex<RunningServer>, admin_refused: u64) -> MetricSna
         out.counter(
             "lowroad_config_reloads",
             "Configurations applied since the start.",
-            running.reloads,
+            running.reloads.applied,
+        );
+        out.counter(
+            "lowroad_config_reloads_rejected",
+            "Reloads with an invalid configuration, which changed nothing.",
+            running.reloads.rejected,
+        );
+        out.gauge(
+            "lowroad_config_last_reload_successful",
+            "Whether the latest reload was applied; 1 before the first.",
+            u64::from(!running.reloads.is_latest_rejected),
         );
     }
     out.counter(

@@ -56,9 +56,10 @@ use crate::events::MainEvent;
 use crate::level::{ConnectionInterceptor, LevelProcesses};
 use crate::log_writers::LogWriters;
 use crate::memory;
-use crate::reload;
+use crate::reload::{self, ReloadCounts};
 use crate::running_server::{RunningServer, WorkerBox, lock, update_applications};
 use crate::site_files::SiteFollower;
+use crate::start_settings::StartSettings;
 use crate::traces::TraceExport;
 use crate::{limits, softirq};
 
@@ -338,7 +339,8 @@ fn prepare(parts: ServerParts<'_>) -> Result<RunningServer, String> {
         sinks: Vec::new(),
         log_rotations_failed: Arc::default(),
         traces: None,
-        reloads: 0,
+        reloads: ReloadCounts::default(),
+        start_settings: StartSettings::new(&config),
         softirq: None,
         started: Instant::now(),
         config,

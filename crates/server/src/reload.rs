@@ -50,8 +50,8 @@ pub fn reload(
     // The number makes each message unique, because the log suppresses repeated messages.
     let number = {
         let mut running = lock(running);
-        running.reloads += 1;
-        running.reloads
+        running.reloads.attempts += 1;
+        running.reloads.attempts
     };
     // The server has given up root by now, so the privileged helper reads files that only root can read.
     let loaded = lowroad_config::load_with(source, features::LACKING, helper::read)
@@ -63,6 +63,7 @@ pub fn reload(
     });
     let result = match applied {
         Ok(previous) => {
+            lock(running).reloads.count(true);
             let mut text = format!("reload {number}: {} is in force", source.display());
             logger.info(format_args!("{text}"));
             if let Some(note) = &previous.restart_note {
@@ -74,6 +75,7 @@ pub fn reload(
             Ok(text)
         }
         Err(problems) => {
+            lock(running).reloads.count(false);
             let describe = |problem: &String| {
                 format!("reload {number}: the previous configuration stays in force: {problem}")
             };
@@ -110,6 +112,29 @@ pub fn reopen_moved_folders(
         running
             .logger
             .info(format_args!("the folder of a site was replaced"));
+    }
+}
+
+/// The reloads since the start.
+#[derive(Debug, Default)]
+pub struct ReloadCounts {
+    /// Reloads that have begun.
+    pub attempts: u64,
+    /// Reloads that were applied.
+    pub applied: u64,
+    /// Reloads with an invalid configuration, which changed nothing.
+    pub rejected: u64,
+    /// Whether the latest reload was rejected.
+    pub is_latest_rejected: bool,
+}
+
+impl ReloadCounts {
+    fn count(&mut self, is_applied: bool) {
+        match is_applied {
+            true => self.applied += 1,
+            false => self.rejected += 1,
+        }
+        self.is_latest_rejected = !is_applied;
     }
 }
 
@@ -189,7 +214,7 @@ fn apply(
     let (draining, sites, logger, restart_note) = {
         let running = &mut *lock(running);
         let sites = running.sites.clone();
-        let restart_note = restart_note(&running.config, &prepared.config);
+        let restart_note = running.start_settings.restart_note(&prepared.config);
         let draining = activate(running, prepared);
         (draining, sites, running.logger.clone(), restart_note)
     };
@@ -274,18 +299,4 @@ fn activate(running: &mut RunningServer, prepared: PreparedConfig) -> DrainingWo
     }
     running.config = config;
     draining
-}
-
-/// The message that changes are not in force, with their keys.
-fn restart_note(running: &Config, new: &Config) -> Option<String> {
-    // The disk cache's limit is the one setting of `[server]` that takes effect without a restart.
-    let same_size = lowroad_config::ProcessConfig {
-        disk_cache_len_max: new.server.disk_cache_len_max,
-        ..running.server.clone()
-    };
-    // Also compared by value, since a value may be written in several ways.
-    let is_same = new.server == same_size && new.log == running.log && new.admin == running.admin;
-    let keys = running.start_tables.changed_keys(&new.start_tables);
-    (!is_same && !keys.is_empty())
-        .then(|| format!("these changes need a restart: {}", keys.join(", ")))
 }

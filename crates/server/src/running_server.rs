@@ -27,6 +27,8 @@ use lowroad_tls_listener::TlsListeners;
 use lowroad_traces::SpanQueue;
 
 use crate::level::LevelHealth;
+use crate::reload::ReloadCounts;
+use crate::start_settings::StartSettings;
 
 /// The mailbox of one worker.
 pub type WorkerBox = WorkerMailbox<WorkerMessage<EpollDriver, SiteService>>;
@@ -79,8 +81,10 @@ pub struct RunningServer {
     pub log_rotations_failed: Arc<AtomicU64>,
     /// The queue of spans, if traces are on.
     pub traces: Option<Arc<SpanQueue>>,
-    /// Number of reloads.
-    pub reloads: u64,
+    /// The reloads since the start.
+    pub reloads: ReloadCounts,
+    /// The settings that only a start applies.
+    pub start_settings: StartSettings,
     /// The state of the softirq level, if the level is configured.
     pub softirq: Option<Arc<dyn LevelHealth>>,
     /// Time of the start.

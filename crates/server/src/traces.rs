@@ -5,7 +5,6 @@ mod collector_stream;
 mod exporter;
 
 use std::collections::hash_map::RandomState;
-use std::fs;
 use std::hash::BuildHasher;
 use std::io;
 use std::path::Path;
@@ -24,8 +23,8 @@ use lowroad_traces::{SampleRate, SpanQueue, SpanReceiver};
 use collector_client::CollectorClient;
 use exporter::Exporter;
 
-/// Maximum length of a file with the value of a field.
-const HEADER_FILE_LEN_MAX: u64 = 8 * 1024;
+use crate::secret_file;
+
 /// Pending spans are exported within this time at the end of the server.
 const FLUSH_TIMEOUT_MAX: Duration = Duration::from_secs(5);
 /// Additional time in which the exporter's thread must end.
@@ -136,11 +135,8 @@ impl TraceExportHandle {
 
 /// The value of a field: the only line of a file.
 fn read_header_file(file: &Path) -> Result<String, String> {
-    let len = fs::metadata(file).map_err(|error| error.to_string())?.len();
-    if len > HEADER_FILE_LEN_MAX {
-        return Err(format!("longer than {HEADER_FILE_LEN_MAX} bytes"));
-    }
-    let text = fs::read_to_string(file).map_err(|error| error.to_string())?;
+    let bytes = secret_file::read(file).map_err(|error| error.to_string())?;
+    let text = String::from_utf8_lossy(&bytes);
     let value = text.trim();
     let is_value_byte = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
     if value.is_empty() || !value.bytes().all(is_value_byte) {

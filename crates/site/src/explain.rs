@@ -3,6 +3,7 @@
 //! The decision is that for a client, with effects that change nothing: no counters, stored responses or watches are
 //! changed, and no handler is called. May block on the disk.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -10,6 +11,7 @@ use std::sync::Arc;
 
 use lowroad_access_control::passwords::{BasicCredentials, PasswordFile, PasswordOutcome};
 use lowroad_access_control::traffic_classes::TrafficClass;
+use lowroad_binary_log::export::invisible::is_invisible;
 use lowroad_cache::freshness::LifetimeSource;
 use lowroad_cache::storage_policy::StorageRefusal;
 use lowroad_cache::vary::SelectingFields;
@@ -83,7 +85,7 @@ pub fn explain(view: &ExplainView, url: &str, fields: &[String]) -> Option<Strin
     let exact = at_port().find(|(_, address)| address.ip().to_string() == ip);
     let (listener, _) = exact.or_else(|| at_port().next())?;
     let head = request_head(authority, &target, fields);
-    let mut out = format!("GET {url}\n");
+    let mut out = format!("GET {}\n", visible(url));
     match h1::parse(head.as_bytes(), &view.limits) {
         Ok(Some(_)) => {
             let loader = view.fetcher.loader();
@@ -594,7 +596,24 @@ fn source(source: LifetimeSource) -> &'static str {
 
 /// Writes a line of an explanation.
 pub fn line(out: &mut String, name: &str, value: &str) {
+    // Paths and fields of a request may contain line breaks and sequences that a terminal obeys.
+    let value = visible(value);
     let _ = writeln!(out, "  {name:<22} {value}"); // into memory: does not fail
+}
+
+/// The text with invisible characters as `\u{…}`.
+fn visible(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_invisible) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    for it in text.chars() {
+        match is_invisible(it) {
+            true => out.extend(it.escape_unicode()),
+            false => out.push(it),
+        }
+    }
+    Cow::Owned(out)
 }
 
 /// Splits a URL into its authority and its target.
@@ -605,4 +624,22 @@ pub fn split(url: &str) -> (&str, String) {
     let (authority, target) = rest.split_at(at);
     let slash = if target.starts_with('/') { "" } else { "/" };
     (authority, format!("{slash}{target}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_can_neither_add_lines_nor_control_the_terminal() {
+        let mut out = String::new();
+        line(
+            &mut out,
+            "why",
+            "/x\n  answer 200 OK\n\u{1b}]0;t\u{7}\u{9b}8m\u{202e}gpj",
+        );
+        assert_eq!(out.lines().count(), 1, "{out}");
+        assert!(!out.trim_end().contains(is_invisible), "{out}");
+        assert!(out.contains("\\u{202e}gpj"), "{out}");
+    }
 }

@@ -101,10 +101,11 @@ impl ExportState {
                 retry_after,
             } => {
                 self.failures = self.failures.saturating_add(1);
-                let delay = match retry_after {
-                    Some(delay) => delay.min(RETRY_AFTER_MAX),
-                    None => self.delay(random),
-                };
+                // A collector can request a longer delay, but not a shorter one: attempts without a pause would use up a
+                // processor.
+                let own_delay = self.delay(random);
+                let requested = retry_after.unwrap_or_default().min(RETRY_AFTER_MAX);
+                let delay = own_delay.max(requested);
                 (
                     ExportStep::RetryAfter(delay),
                     self.report(ExportNotice::Failing(reason)),
@@ -181,6 +182,11 @@ mod tests {
         assert_eq!(step, ExportStep::RetryAfter(Duration::from_secs(7)));
         let step = state.handle(unavailable(Some(1_000_000)), 0).0;
         assert_eq!(step, ExportStep::RetryAfter(RETRY_AFTER_MAX));
+        // A collector can't request attempts without a pause.
+        let mut state = ExportState::default();
+        let step = state.handle(unavailable(Some(0)), 0).0;
+        let mut other = ExportState::default();
+        assert_eq!(step, other.handle(unavailable(None), 0).0);
     }
 
     #[test]

@@ -8,7 +8,24 @@ use crate::context::{SpanId, TraceId};
 pub const TEXT_LEN_MAX: usize = 1024;
 
 /// Parameters of a query that are secrets, by the semantic conventions.
-const SECRET_PARAMETERS: [&str; 4] = ["AWSAccessKeyId", "Signature", "sig", "X-Goog-Signature"];
+const SECRET_PARAMETERS: [&str; 16] = [
+    "access_token",
+    "api_key",
+    "apikey",
+    "AWSAccessKeyId",
+    "id_token",
+    "passwd",
+    "password",
+    "refresh_token",
+    "secret",
+    "sig",
+    "Signature",
+    "token",
+    "X-Amz-Credential",
+    "X-Amz-Security-Token",
+    "X-Amz-Signature",
+    "X-Goog-Signature",
+];
 
 /// The role of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,7 +155,10 @@ pub fn redacted_query(query: &[u8]) -> String {
 /// The name of a parameter whose value is secret.
 fn secret_name(parameter: &str) -> Option<&str> {
     let (name, _) = parameter.split_once('=')?;
-    SECRET_PARAMETERS.contains(&name).then_some(name)
+    // No usual client encodes a name; one that does might hide the parameter.
+    let is_encoded = name.contains('%');
+    let mut secrets = SECRET_PARAMETERS.iter();
+    (is_encoded || secrets.any(|secret| secret.eq_ignore_ascii_case(name))).then_some(name)
 }
 
 #[cfg(test)]
@@ -166,6 +186,8 @@ mod tests {
             ),
             ("sig", "sig"),
             ("X-Goog-Signature=1", "X-Goog-Signature=REDACTED"),
+            ("x-amz-signature=1", "x-amz-signature=REDACTED"),
+            ("s%69g=1&tokens=2", "s%69g=REDACTED&tokens=2"),
         ] {
             assert_eq!(redacted_query(query.as_bytes()), expected);
         }

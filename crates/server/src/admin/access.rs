@@ -1,25 +1,22 @@
 //! Access control of the admin service: a client of the Unix socket has all permissions, a client over TCP those of its
 //! token.
 
-use std::fs::File;
-use std::io;
 use std::net::IpAddr;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use lowroad_config::AdminConfig;
 use lowroad_http::status::StatusCode;
 use lowroad_limits::{ClientRates, RequestRate};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::Mode;
 
 use super::operations::AdminPermission;
 use super::problem::AdminProblem;
+use crate::secret_file;
 
 /// Minimum length of a token; a shorter one could be guessed.
 const TOKEN_LEN_MIN: usize = 16;
-/// Maximum length of a token's file; a longer one suggests a wrong file.
-const TOKEN_LEN_MAX: u64 = 4096;
 /// Rate limit of wrong tokens from one address. An address that exceeds it gets 429 for all requests until the rate
 /// allows another attempt.
 const WRONG_TOKENS: RequestRate = RequestRate {
@@ -164,7 +161,8 @@ impl AdminAccess {
 
 impl AdminToken {
     fn read(file: &Path) -> Result<AdminToken, String> {
-        let bytes = read_bounded(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        let bytes =
+            secret_file::read(file).map_err(|error| format!("{}: {error}", file.display()))?;
         // Editors and `openssl rand` end the file with a line break, which is no part of the token.
         let token = bytes.trim_ascii();
         let is_printable = token.iter().all(u8::is_ascii_graphic);
@@ -193,28 +191,6 @@ pub fn is_same_secret(secret: &[u8], other: &[u8]) -> bool {
         difference = std::hint::black_box(difference | (known ^ byte));
     }
     difference == 0
-}
-
-fn read_bounded(file: &Path) -> io::Result<Vec<u8>> {
-    use io::Read;
-    let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidInput, why);
-    // Opening a FIFO would wait for a writer without O_NONBLOCK, and a device may never end.
-    let opened = File::options()
-        .read(true)
-        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
-        .open(file)?;
-    if !opened.metadata()?.is_file() {
-        return Err(invalid("not a regular file".into()));
-    }
-    let mut bytes = Vec::new();
-    // One byte more than the maximum, so that a longer file is noticed and not cut.
-    opened.take(TOKEN_LEN_MAX + 1).read_to_end(&mut bytes)?;
-    match bytes.len() as u64 > TOKEN_LEN_MAX {
-        true => Err(invalid(format!(
-            "longer than {TOKEN_LEN_MAX} bytes, so it is no file of a token"
-        ))),
-        false => Ok(bytes),
-    }
 }
 
 /// Whether users other than the owner and the group can read or write a file.

@@ -102,5 +102,22 @@ fn counters_survive_a_reload() {
         let sum = scrape.sum("lowroad_requests_total", &[("site", site)]);
         assert_eq!(sum, count, "{site}");
     }
-    assert_eq!(scrape.sum("lowroad_config_reloads_total", &[]), 1.0);
+    for (name, value) in [
+        ("lowroad_config_reloads_total", 1.0),
+        ("lowroad_config_reloads_rejected_total", 0.0),
+        ("lowroad_config_last_reload_successful", 1.0),
+    ] {
+        assert_eq!(scrape.sum(name, &[]), value, "{name}");
+    }
+    observed.configure("[[site]]\nroot = \"root\"\nno_such_key = 1\n");
+    let reload = observed.call("POST", "/v1/reload", crate::support::FULL);
+    assert_ne!(reload.status, 200);
+    let scrape = observed.scrape();
+    for (name, value) in [
+        ("lowroad_config_reloads_total", 1.0),
+        ("lowroad_config_reloads_rejected_total", 1.0),
+        ("lowroad_config_last_reload_successful", 0.0),
+    ] {
+        assert_eq!(scrape.sum(name, &[]), value, "{name}");
+    }
 }
