@@ -38,7 +38,7 @@ export function attention(window: SnapshotWindow, rates: TrafficRates): Attentio
     if (trouble) found.push({ text: `Certificate of ${names}: ${trouble}`, section: "certificates", isUrgent: trouble === "has expired" });
   }
   if (window.rate("lowroad_log_lines_lost") > 0) {
-    found.push({ text: "Log lines are lost: the disk is too slow or full", section: "machine", isUrgent: false });
+    found.push({ text: "Log lines are lost: a disk or receiver is full, slow or unreachable", section: "machine", isUrgent: false });
   }
   const [files, most] = [gauge(snapshot, "process_open_fds"), gauge(snapshot, "process_max_fds")];
   if (files !== null && most !== null && files > 0.9 * most) {

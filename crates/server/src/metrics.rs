@@ -86,7 +86,7 @@ fn logs(running: &RunningServer, out: &mut MetricSnapshot) {
     let lost: u64 = running.sinks.iter().map(lowroad_log::LineSink::lost).sum();
     out.counter(
         "lowroad_log_lines_lost",
-        "Log lines dropped because the disk was too slow or full.",
+        "Log lines dropped because the disk or receiver was full, slow or unreachable.",
         lost,
     );
     out.counter(

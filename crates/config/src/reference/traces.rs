@@ -10,7 +10,7 @@ With this table, spans of requests are sent to an OpenTelemetry collector, by OT
 spans and how to try it. Changes need a restart.",
     context: "[traces]\n",
     with_lines: &[(
-        "an https `endpoint`",
+        "endpoint = \"https://…\"",
         "endpoint = \"https://collector.example.com\"",
     )],
     keys: &[
@@ -25,7 +25,7 @@ spans and how to try it. Changes need a restart.",
             "path",
             "A PEM file with the certificate authorities that may have issued the collector's certificate, instead of the system's.",
         )
-        .only_with(&["an https `endpoint`"]),
+        .only_with(&["endpoint = \"https://…\""]),
         KeyReference::optional(
             "headers",
             "table",
