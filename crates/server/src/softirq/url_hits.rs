@@ -19,18 +19,21 @@ pub struct UrlHits {
 }
 
 impl UrlHits {
-    /// Returns the hits since the previous sample by URL, the most frequent first; empty for the first sample.
+    /// Returns the hits since the previous sample by URL, the most frequent first, without URLs that had none; empty for
+    /// the first sample.
     pub fn since_previous(&mut self, published: Vec<PublishedResponse>) -> Vec<(String, u64)> {
         let current = published.into_iter().map(|it| (it.key, it.hits)).collect();
         let Some(previous) = self.previous.replace(current) else {
             return Vec::new();
         };
         let current = self.previous.as_ref();
-        hits_by_url(&previous, current.into_iter().flatten())
+        let mut hot = hits_by_url(&previous, current.into_iter().flatten());
+        hot.retain(|(_, hits)| *hits > 0);
+        hot
     }
 }
 
-/// The difference between two samples by URL, the most frequent first. URLs without hits are omitted.
+/// The difference between two samples by URL, the most frequent first.
 pub fn hits_by_url<'a>(
     previous: &HashMap<Vec<u8>, u64>,
     current: impl IntoIterator<Item = (&'a Vec<u8>, &'a u64)>,
@@ -39,10 +42,7 @@ pub fn hits_by_url<'a>(
     for (key, hits) in current {
         // A response that was published again counts its hits from 0.
         let old = previous.get(key).filter(|old| *old <= hits);
-        let new = hits - old.unwrap_or(&0);
-        if new > 0 {
-            *hot.entry(levels::describe_key(key).0).or_default() += new;
-        }
+        *hot.entry(levels::describe_key(key).0).or_default() += hits - old.unwrap_or(&0);
     }
     let mut hot: Vec<(String, u64)> = hot.into_iter().collect();
     // Equal counts are sorted by URL, so that lines keep their positions on successive pages.
@@ -98,7 +98,7 @@ mod tests {
         assert_eq!(new(5, 7), [("http://h/hot".to_owned(), 2)]);
         // The response was published again.
         assert_eq!(new(5, 3), [("http://h/hot".to_owned(), 3)]);
-        assert!(new(5, 5).is_empty());
+        assert_eq!(new(5, 5), [("http://h/hot".to_owned(), 0)]);
     }
 
     #[test]
