@@ -11,6 +11,7 @@ pub mod decimal;
 pub mod error;
 pub mod escape;
 pub mod format;
+mod loss_report;
 pub mod syslog;
 mod text_formatter;
 pub mod variable;
