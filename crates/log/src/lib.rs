@@ -12,6 +12,7 @@ pub mod error;
 pub mod escape;
 pub mod format;
 mod loss_report;
+pub mod quantity;
 pub mod syslog;
 mod text_formatter;
 pub mod variable;

@@ -4,6 +4,7 @@
 //! Only the log's thread connects and sends. While the destination does not accept messages, they are dropped and
 //! counted, and the next try follows after a pause that doubles up to a minute.
 
+use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::net::{TcpStream, ToSocketAddrs, UdpSocket};
 use std::os::unix::net::UnixDatagram;
@@ -32,6 +33,22 @@ pub enum MessageTarget {
     SyslogTcp(String, u16),
     /// The journal of systemd.
     Journal,
+}
+
+/// As in the configuration: `syslog:udp:127.0.0.1:514`.
+impl fmt::Display for MessageTarget {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut address = |kind, host: &str, port| match host.contains(':') {
+            true => write!(to, "syslog:{kind}:[{host}]:{port}"),
+            false => write!(to, "syslog:{kind}:{host}:{port}"),
+        };
+        match self {
+            MessageTarget::SyslogUnix(path) => write!(to, "syslog:unix:{}", path.display()),
+            MessageTarget::SyslogUdp(host, port) => address("udp", host, port),
+            MessageTarget::SyslogTcp(host, port) => address("tcp", host, port),
+            MessageTarget::Journal => to.write_str("journald"),
+        }
+    }
 }
 
 /// The fields of each message.

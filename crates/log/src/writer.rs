@@ -13,6 +13,7 @@ mod output;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -43,6 +44,17 @@ pub enum LogDestination {
     Stderr,
     /// A file, appended to.
     File(PathBuf),
+}
+
+/// As in the configuration: a path, `stdout` or `stderr`.
+impl fmt::Display for LogDestination {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LogDestination::Stdout => to.write_str("stdout"),
+            LogDestination::Stderr => to.write_str("stderr"),
+            LogDestination::File(path) => path.display().fmt(to),
+        }
+    }
 }
 
 /// The writer thread and its buffers. If it is dropped, the thread writes the pending lines and ends in the background;

@@ -13,6 +13,7 @@ use lowroad_binary_log::files::{FileEvent, FileLimits, LogFiles, OnFileEvent, co
 use lowroad_config::{
     AccessLogConfig, AccessLogFormat, BinaryLogConfig, Config, ErrorLogLevel, LogTarget,
 };
+use lowroad_log::quantity::quantity;
 use lowroad_log::syslog::{MessageEvent, MessageFields, MessageOutput, MessageTarget};
 use lowroad_log::{ErrorLogger, LineSink, LogDestination, LogLevel, LogWriter, WriterLimits};
 use lowroad_privileges::account::ServerAccount;
@@ -120,7 +121,7 @@ fn open_access(
             let target = destination(&access.path);
             let opened = open_file(&target, account)
                 .and_then(|file| open_binary(&target, file, access.binary, reporter));
-            opened.map_err(|error| format!("can't write the log {target:?}: {error}"))
+            opened.map_err(|error| format!("can't write the log {target}: {error}"))
         }
         (_, LogTarget::Messages(target)) => open_messages(target, access, reporter.logger),
         // Standard output can't be rotated, so a binary log needs a file; the configuration is checked for this.
@@ -144,14 +145,15 @@ fn open_messages(
             host => host.to_owned(),
         },
     };
-    let target_text = format!("{target:?}");
+    let target_text = target.to_string();
     let on_event = move |event| {
         match event {
         MessageEvent::Dropping(error) => logger.error(format_args!(
             "the access log can't be sent to {target_text}, its entries are dropped and counted: {error}"
         )),
         MessageEvent::SentAgain { lost } => logger.warn(format_args!(
-            "the access log is sent to {target_text} again; {lost} entries were dropped"
+            "the access log is sent to {target_text} again; {}",
+            quantity(lost, "entry was dropped", "entries were dropped")
         )),
     }
     };
@@ -216,7 +218,8 @@ impl FileReporter {
                 "the access log {log} can't be written, its records are dropped and counted: {error}"
             )),
             FileEvent::WrittenAgain { lost } => logger.warn(format_args!(
-                "the access log {log} is written again; {lost} records were dropped"
+                "the access log {log} is written again; {}",
+                quantity(lost, "record was dropped", "records were dropped")
             )),
             FileEvent::NotRotated(error) => {
                 self.rotations_failed.fetch_add(1, Relaxed);
@@ -251,7 +254,7 @@ fn open_lines(
     let target = destination(target);
     open_file(&target, account)
         .and_then(|file| LogWriter::open_file(&target, file, delay))
-        .map_err(|error| format!("can't write the log {target:?}: {error}"))
+        .map_err(|error| format!("can't write the log {target}: {error}"))
 }
 
 fn open_file(target: &LogDestination, account: Option<&ServerAccount>) -> io::Result<File> {

@@ -177,7 +177,9 @@ fn missing_syslog_delays_no_request() {
     let status = StatusClient::new(PROGRAM, folder.path().join("admin.sock"));
     status.wait_for("log_lines_lost", 100);
     let errors = fs::read_to_string(folder.path().join("errors")).expect("a log");
-    let reports = errors.matches("can't be sent to").count();
+    let reports = errors
+        .matches("can't be sent to syslog:unix:/nonexistent,")
+        .count();
     assert_eq!(reports, 1, "{errors}");
 }
 
@@ -200,4 +202,23 @@ fn check_reports_logs_in_served_folders_and_unknown_sites() {
         text.contains("no site has \"c.example\" as the first"),
         "{text}"
     );
+}
+
+#[test]
+fn log_that_cannot_be_written_is_named_by_its_path() {
+    let folder = TempFolder::new();
+    folder.file("root/small", "hello");
+    folder.file(
+        "lowroad.toml",
+        "[log]\naccess = \"root\"\n[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"root\"\n",
+    );
+    let output = Command::new(PROGRAM)
+        .args(["run", "-c"])
+        .arg(folder.path().join("lowroad.toml"))
+        .output()
+        .expect("the program");
+    let text = String::from_utf8_lossy(&output.stderr);
+    let path = folder.path().join("root");
+    let expected = format!("can't write the log {}: Is a directory", path.display());
+    assert!(text.contains(&expected), "{text}");
 }

@@ -153,3 +153,24 @@ fn journal_message_has_its_fields() {
         "PRIORITY=6\nSYSLOG_FACILITY=23\nSYSLOG_IDENTIFIER=web\nMESSAGE=a line\n"
     );
 }
+
+#[test]
+fn targets_are_shown_as_configured() {
+    for (target, expected) in [
+        (MessageTarget::Journal, "journald"),
+        (
+            MessageTarget::SyslogUnix("/dev/log".into()),
+            "syslog:unix:/dev/log",
+        ),
+        (
+            MessageTarget::SyslogUdp("127.0.0.1".into(), 18514),
+            "syslog:udp:127.0.0.1:18514",
+        ),
+        (
+            MessageTarget::SyslogTcp("2001:db8::1".into(), 514),
+            "syslog:tcp:[2001:db8::1]:514",
+        ),
+    ] {
+        assert_eq!(target.to_string(), expected);
+    }
+}
