@@ -15,6 +15,7 @@ use lowroad_config::{
 };
 use lowroad_log::quantity::quantity;
 use lowroad_log::syslog::{MessageEvent, MessageFields, MessageOutput, MessageTarget};
+use lowroad_log::writer::{LineEvent, OnLineEvent};
 use lowroad_log::{ErrorLogger, LineSink, LogDestination, LogLevel, LogWriter, WriterLimits};
 use lowroad_privileges::account::ServerAccount;
 use lowroad_privileges::helper;
@@ -43,7 +44,7 @@ impl LogWriters {
     pub fn open(config: &Config, account: Option<&ServerAccount>) -> Result<LogWriters, String> {
         let level = level(config.log.level);
         // Opened first, since the access log reports its failures to it; without delay, as a message may be the last.
-        let errors = open_lines(&config.log.error, Duration::ZERO, account)?;
+        let errors = open_lines(&config.log.error, Duration::ZERO, account, Box::new(drop))?;
         let rotations_failed = Arc::<AtomicU64>::default();
         let access = config.log.access.iter().map(|access| {
             let reporter = FileReporter {
@@ -125,8 +126,26 @@ fn open_access(
         }
         (_, LogTarget::Messages(target)) => open_messages(target, access, reporter.logger),
         // Standard output can't be rotated, so a binary log needs a file; the configuration is checked for this.
-        _ => open_lines(&access.path, WRITE_DELAY, account),
+        _ => open_lines(
+            &access.path,
+            WRITE_DELAY,
+            account,
+            report_lines(destination(&access.path), reporter.logger),
+        ),
     }
+}
+
+/// Reports the losses of an access log of lines.
+fn report_lines(target: LogDestination, logger: ErrorLogger) -> OnLineEvent {
+    Box::new(move |event| match event {
+        LineEvent::Dropping(error) => logger.error(format_args!(
+            "the access log {target} can't be written, its lines are dropped and counted: {error}"
+        )),
+        LineEvent::WrittenAgain { lost } => logger.warn(format_args!(
+            "the access log {target} is written again; {}",
+            quantity(lost, "line was dropped", "lines were dropped")
+        )),
+    })
 }
 
 /// Starts the thread that sends a log as messages.
@@ -250,10 +269,11 @@ fn open_lines(
     target: &LogTarget,
     delay: Duration,
     account: Option<&ServerAccount>,
+    on_event: OnLineEvent,
 ) -> Result<LogWriter, String> {
     let target = destination(target);
     open_file(&target, account)
-        .and_then(|file| LogWriter::open_file(&target, file, delay))
+        .and_then(|file| LogWriter::open_file(&target, file, delay, on_event))
         .map_err(|error| format!("can't write the log {target}: {error}"))
 }
 

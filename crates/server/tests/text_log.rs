@@ -184,6 +184,20 @@ fn missing_syslog_delays_no_request() {
 }
 
 #[test]
+fn full_disk_is_reported() {
+    let (folder, server) = logged("[log]\nerror = \"errors\"\naccess = \"/dev/full\"");
+    ask(&server, &[("/small", "Host: a.example"); 10]);
+    let status = StatusClient::new(PROGRAM, folder.path().join("admin.sock"));
+    status.wait_for("log_lines_lost", 10);
+    let report = "the access log /dev/full can't be written, its lines are dropped and counted";
+    let errors = wait_until("the report", || {
+        let text = fs::read_to_string(folder.path().join("errors")).unwrap_or_default();
+        text.contains(report).then_some(text)
+    });
+    assert_eq!(errors.matches(report).count(), 1, "{errors}");
+}
+
+#[test]
 fn check_reports_logs_in_served_folders_and_unknown_sites() {
     let folder = TempFolder::new();
     folder.file("root/small", "hello");
