@@ -169,6 +169,29 @@ fn syslog_gets_a_message_for_each_request() {
 }
 
 #[test]
+fn long_field_does_not_keep_a_request_out_of_syslog() {
+    let receiver = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let port = receiver.local_addr().expect("an address").port();
+    let (_folder, server) = logged(&format!(
+        "[[log.access]]\nto = \"syslog:udp:127.0.0.1:{port}\"\nformat = \"json\""
+    ));
+    // Each tab has six bytes in JSON: the entry is longer than a datagram.
+    let fields = format!("Host: a.example\r\nUser-Agent: a{}b", "\t".repeat(14_000));
+    ask(&server, &[("/small", &fields)]);
+    let mut buffer = [0; 70_000];
+    let len = receiver.recv(&mut buffer).expect("a message");
+    let text = String::from_utf8_lossy(&buffer[..len]);
+    assert!(
+        text.contains("\"request\":\"GET /small HTTP/1.1\""),
+        "{text}"
+    );
+    assert!(
+        text.contains("\\u0009\",\"duration_us\":") && text.ends_with('}'),
+        "{text}"
+    );
+}
+
+#[test]
 fn missing_syslog_delays_no_request() {
     let (folder, server) =
         logged("[log]\nerror = \"errors\"\n[[log.access]]\nto = \"syslog:unix:/nonexistent\"");
