@@ -242,12 +242,17 @@ impl FileReporter {
             )),
             FileEvent::NotRotated(error) => {
                 self.rotations_failed.fetch_add(1, Relaxed);
-                let folder = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-                let folder = folder.parent().unwrap_or(Path::new("/")).display();
+                let hint = match error.kind() {
+                    io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                        let folder = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+                        let folder = folder.parent().unwrap_or(Path::new("/")).display();
+                        let user = user_name();
+                        format!("; the user {user} needs write access to the folder {folder}")
+                    }
+                    _ => String::new(),
+                };
                 logger.error(format_args!(
-                    "the access log {log} can't be rotated and grows, up to total_len_max: {error}; the user {} needs \
-                     write access to the folder {folder}",
-                    user_name()
+                    "the access log {log} can't be rotated and grows, up to total_len_max: {error}{hint}"
                 ));
             }
             FileEvent::NotDeleted(path, error) => logger.error(format_args!(
