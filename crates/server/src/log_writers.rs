@@ -30,6 +30,7 @@ const BINARY_WAKE_LEN: usize = 4 << 20;
 /// The writers of the error log and the access logs.
 pub struct LogWriters {
     errors: LogWriter,
+    error_target: String,
     access: Vec<(LogWriter, AccessLogConfig)>,
     level: LogLevel,
     /// The number of failed rotations of binary logs.
@@ -56,6 +57,7 @@ impl LogWriters {
         let access = access.collect::<Result<_, String>>()?;
         Ok(LogWriters {
             errors,
+            error_target: target_text(&config.log.error),
             access,
             level,
             rotations_failed,
@@ -91,12 +93,15 @@ impl LogWriters {
 
     /// Reopens the log files. A log that can't be reopened keeps its old file, and `logger` reports the error.
     pub fn reopen(&self, logger: &ErrorLogger) {
-        let all = std::iter::once((&self.errors, "error"));
-        for (writer, name) in all.chain(self.access.iter().map(|(writer, _)| (writer, "access"))) {
+        let error = std::iter::once((&self.errors, format!("error log {}", self.error_target)));
+        let access = self.access.iter();
+        let access =
+            access.map(|(writer, log)| (writer, format!("access log {}", target_text(&log.path))));
+        for (writer, name) in error.chain(access) {
             let logger = logger.clone();
             writer.reopen(helper::reopen_log, move |error| {
                 logger.error(format_args!(
-                    "can't reopen the {name} log, so it continues in the previous file: {error}"
+                    "can't reopen the {name}, so it continues in the previous file: {error}"
                 ));
             });
         }
@@ -287,6 +292,14 @@ fn open_file(target: &LogDestination, account: Option<&ServerAccount>) -> io::Re
         // The file gets the server's user as its owner, so that it can be reopened after root is given up.
         (LogDestination::File(path), Some(account)) => account.open_log(path),
         _ => LogWriter::open_target(target),
+    }
+}
+
+/// A target as in the configuration.
+fn target_text(target: &LogTarget) -> String {
+    match target {
+        LogTarget::Messages(target) => target.to_string(),
+        target => destination(target).to_string(),
     }
 }
 

@@ -224,21 +224,34 @@ fn full_disk_is_reported() {
 fn check_reports_logs_in_served_folders_and_unknown_sites() {
     let folder = TempFolder::new();
     folder.file("root/small", "hello");
-    let config = "[[log.access]]\nto = \"root/log\"\nsite = \"c.example\"\n\
+    // The name is not on the first line that contains it.
+    let config = "# \"c.example\"\n[[log.access]]\nto = \"root/log\"\nstatus = 404\nsite = \"c.example\"\n\
                   [[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"root\"\nnames = [\"a.example\"]\n";
     folder.file("lowroad.toml", config);
-    let output = Command::new(PROGRAM)
-        .args(["check", "-c"])
-        .arg(folder.path().join("lowroad.toml"))
-        .output()
-        .expect("the program");
+    let check = || {
+        let mut command = Command::new(PROGRAM);
+        command.args(["check", "-c"]);
+        command.arg(folder.path().join("lowroad.toml"));
+        command.output().expect("the program")
+    };
+    let output = check();
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(3), "{text}");
     assert!(text.contains("root/log is in a folder of a site"), "{text}");
     assert!(
-        text.contains("no site has \"c.example\" as the first"),
+        text.contains("lowroad.toml:5: log: no site has \"c.example\" as the first"),
         "{text}"
     );
+    // Without names, the site is named by its root.
+    let root = folder.path().join("root");
+    let nameless = config.replace("names = [\"a.example\"]", "");
+    let known = nameless.replace("\"c.example\"\n", &format!("{root:?}\n"));
+    for (config, is_unknown) in [(nameless, true), (known, false)] {
+        folder.file("lowroad.toml", &config);
+        let output = check();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(text.contains("no site has"), is_unknown, "{text}");
+    }
 }
 
 #[test]
@@ -258,4 +271,14 @@ fn log_that_cannot_be_written_is_named_by_its_path() {
     let path = folder.path().join("root");
     let expected = format!("can't write the log {}: Is a directory", path.display());
     assert!(text.contains(&expected), "{text}");
+}
+
+#[test]
+fn log_that_cannot_be_opened_again_is_named() {
+    let (folder, server) = logged("[log]\naccess = \"log\"");
+    let path = folder.path().join("log");
+    fs::rename(&path, folder.path().join("moved")).expect("renamed");
+    fs::create_dir(&path).expect("a folder");
+    server.signal("USR1");
+    server.wait_for_error_line(&format!("can't reopen the access log {}, ", path.display()));
 }
