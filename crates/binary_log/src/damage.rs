@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use lowroad_log::quantity::quantity;
+
 use crate::decoder::BlockError;
 use crate::frame::{BlockHeader, BlockKind};
 
@@ -74,7 +76,12 @@ impl fmt::Display for ReadDamage {
                 )
             }
             DamageCause::Gap { records } => {
-                write!(to, "offset {offset}: {records} records before are missing")
+                let missing = quantity(
+                    *records,
+                    "record before is missing",
+                    "records before are missing",
+                );
+                write!(to, "offset {offset}: {missing}")
             }
         }
     }
@@ -112,7 +119,10 @@ impl fmt::Display for Description<'_> {
         match self.0.kind {
             BlockKind::Schema => to.write_str("a description of columns"),
             BlockKind::Dictionary => to.write_str("a dictionary"),
-            BlockKind::Records => write!(to, "a block with {} records", self.0.record_count),
+            BlockKind::Records => {
+                let count = u64::from(self.0.record_count);
+                write!(to, "a block with {}", quantity(count, "record", "records"))
+            }
             BlockKind::Unknown(kind) => write!(to, "a block of the unknown kind {kind}"),
         }
     }

@@ -255,7 +255,15 @@ impl LogFiles {
     fn rotate(&mut self, now_ms: u64) -> io::Result<()> {
         // Renamed, not copied: readers that have it open keep reading, and no record is written twice.
         let rotated = names::unused(&self.real_path, now_ms);
-        std::fs::rename(&self.real_path, &rotated)?;
+        match std::fs::rename(&self.real_path, &rotated) {
+            Ok(()) => {}
+            // The file was moved, but the log was not opened again. A new file begins, and the moved one is complete.
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.file = writer::open(&LogDestination::File(self.path.clone()))?;
+                return self.note_file();
+            }
+            Err(error) => return Err(error),
+        }
         match writer::open(&LogDestination::File(self.real_path.clone())) {
             Ok(file) => {
                 self.file = file;
@@ -325,6 +333,8 @@ impl EntryOutput for LogFiles {
         // The folder may belong to root, whose rights the process has given up; a helper opens the file then.
         let opened = writer::open(&target).or_else(|error| open_otherwise(&self.path, error));
         self.file = opened?;
+        // The operator may have removed the cause of a failed rotation.
+        self.rotate_after_ms = 0;
         self.note_file()
     }
 }

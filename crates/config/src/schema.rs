@@ -28,7 +28,7 @@ pub use class::{ClassConfig, ClassMembers, FieldMatch};
 pub use limits::{BufferConfig, LimitsConfig};
 pub use log::{
     AccessLogConditions, AccessLogConfig, AccessLogFormat, BinaryLogConfig, ErrorLogLevel,
-    LogConfig, LogTarget, PathCondition, StatusCondition,
+    LogConfig, LogTarget, PathCondition, SiteCondition, StatusCondition,
 };
 pub use origin::{
     BalanceConfig, HashBy, OriginCheck, OriginConfig, OriginHost, OriginServer, OriginTls,

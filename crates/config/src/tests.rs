@@ -673,7 +673,13 @@ fn several_logs_have_conditions() {
         AccessLogConfig::new(LogTarget::Stdout, AccessLogFormat::Combined)
     );
     let conditions = &first.conditions;
-    assert_eq!(conditions.sites, ["a.example"]);
+    let [site] = &conditions.sites[..] else {
+        panic!("{:?}", conditions.sites);
+    };
+    assert_eq!((&site.name[..], site.line), ("a.example", 5));
+    // A moved line is no change, which would need a restart.
+    let moved = good(&format!("# a comment\n{text}")).log;
+    assert_eq!(moved.access[0], *first);
     let status = |first, last, is_excluded| StatusCondition {
         first,
         last,
@@ -694,6 +700,10 @@ fn several_logs_have_conditions() {
         (
             "[log]\nformat = 'json'\n[[log.access]]\nto = 'a'",
             "2:10: log.format: has no effect here",
+        ),
+        (
+            "[log]\naccess = 'a'\nformat = '\"\\$args\"'\nescape = 'json'",
+            "3:13: log.format: a backslash before $args is no escape of JSON",
         ),
         (
             "[[log.access]]\nformat = 'json'",

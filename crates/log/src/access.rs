@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use crate::civil_date;
 use crate::decimal::{decimal, thousandths};
 use crate::escape::{escaped, escaped_word, json_escaped};
+use crate::line_limit::{LineLimit, truncated};
 
 /// A response to be logged. Byte fields are as received, with arbitrary content.
 #[derive(Clone, Debug)]
@@ -42,6 +43,20 @@ pub struct AccessEntry<'a> {
     pub tls: &'a str,
 }
 
+impl<'a> AccessEntry<'a> {
+    /// The entry with truncated texts.
+    fn truncated(&self, text_len_max: usize) -> AccessEntry<'a> {
+        AccessEntry {
+            user: truncated(self.user, text_len_max),
+            line: truncated(self.line, text_len_max),
+            host: truncated(self.host, text_len_max),
+            referer: truncated(self.referer, text_len_max),
+            user_agent: truncated(self.user_agent, text_len_max),
+            ..self.clone()
+        }
+    }
+}
+
 /// The format of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineFormat {
@@ -59,6 +74,7 @@ pub enum LineFormat {
 /// become `\xHH`, so that a client cannot forge a line.
 pub struct LineFormatter {
     format: LineFormat,
+    limit: LineLimit,
     date: DateText,
 }
 
@@ -67,8 +83,14 @@ impl LineFormatter {
     pub fn new(format: LineFormat) -> LineFormatter {
         LineFormatter {
             format,
+            limit: LineLimit::NONE,
             date: DateText::default(),
         }
+    }
+
+    /// Limits the length of lines.
+    pub fn with_limit(self, limit: LineLimit) -> LineFormatter {
+        LineFormatter { limit, ..self }
     }
 
     /// Whether lines contain durations or fractions of a second.
@@ -83,11 +105,17 @@ impl LineFormatter {
             LineFormat::Json => civil_date::rfc3339_seconds,
         };
         let date = self.date.format(entry.unix_ms / 1000, form).as_bytes();
-        match self.format {
+        let format = self.format;
+        let append = |entry: &AccessEntry<'_>, out: &mut Vec<u8>| match format {
             LineFormat::Combined => combined(entry, date, out),
             LineFormat::Extended => extended(entry, date, out),
             LineFormat::Json => json(entry, date, out),
-        }
+        };
+        self.limit
+            .append(out, |text_len_max, out| match text_len_max {
+                usize::MAX => append(entry, out),
+                text_len_max => append(&entry.truncated(text_len_max), out),
+            });
         out.push(b'\n');
     }
 }
@@ -287,6 +315,26 @@ mod tests {
             .replace("true", "false")
             .replace("\"worker\"", "\"worker\",\"tls\":\"TLSv1.3\"");
         assert_eq!(text(LineFormat::Json, &cut), want);
+    }
+
+    #[test]
+    fn line_of_a_message_is_valid_with_long_fields() {
+        let tabs = [b'\t'; 20_000];
+        let entry = AccessEntry {
+            user_agent: &tabs,
+            referer: &tabs,
+            ..entry()
+        };
+        let mut out = Vec::new();
+        let formatter = LineFormatter::new(LineFormat::Json);
+        formatter
+            .with_limit(LineLimit::MESSAGE)
+            .append(&entry, &mut out);
+        assert!(out.len() <= 65_001, "{}", out.len());
+        let object = String::from_utf8(out).expect("UTF-8");
+        let strings = strings(object.strip_suffix('\n').expect("one line"));
+        assert_eq!(strings[14], "\t".repeat(2048));
+        assert_eq!(strings.last().map(String::as_str), Some("worker"));
     }
 
     #[test]

@@ -37,6 +37,15 @@ pub fn escaped_until(delimiter: u8, bytes: &[u8], out: &mut Vec<u8>) {
     escaped(rest, out);
 }
 
+/// Whether a character changes how a terminal or an editor shows the text around it: control characters, marks and
+/// overrides of the direction (UAX #9 §2), characters without width, and separators of lines. All of them have 16 bits, so
+/// that one escape of JSON is enough.
+pub fn is_invisible(it: char) -> bool {
+    it.is_control()
+        || matches!(it, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
+}
+
 /// Appends the content of a JSON string (RFC 8259 §7). Bytes that are not UTF-8 become U+FFFD.
 pub fn json_escaped(bytes: &[u8], out: &mut Vec<u8>) {
     if are_plain(bytes) {
@@ -47,8 +56,8 @@ pub fn json_escaped(bytes: &[u8], out: &mut Vec<u8>) {
         match c {
             '"' => out.extend_from_slice(b"\\\""),
             '\\' => out.extend_from_slice(b"\\\\"),
-            // C1 controls and DEL are escaped, too: JSON allows them, but a terminal interprets them.
-            c if c.is_control() => drop(write!(out, "\\u{:04x}", u32::from(c))),
+            // JSON allows most of them, but a terminal interprets them.
+            c if is_invisible(c) => drop(write!(out, "\\u{:04x}", u32::from(c))),
             c => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
         }
     }
@@ -97,6 +106,17 @@ mod tests {
                 assert_eq!(with(escaped, &bytes), at("\\x0A"));
                 assert_eq!(with(json_escaped, &bytes), at("\\u000a"));
             }
+        }
+    }
+
+    #[test]
+    fn json_has_no_invisible_characters() {
+        for (text, expected) in [
+            ("\u{202e}gpj.\u{2066}", "\\u202egpj.\\u2066"),
+            ("\u{9b}\u{7f}\u{feff}", "\\u009b\\u007f\\ufeff"),
+            ("\u{e4}\u{1f600}", "\u{e4}\u{1f600}"),
+        ] {
+            assert_eq!(with(json_escaped, text.as_bytes()), expected);
         }
     }
 

@@ -72,6 +72,8 @@ pub enum FormatErrorReason {
     OpenQuote,
     /// A variable with text outside of double quotes, in a format with JSON escapes.
     UnquotedText(String),
+    /// A variable after a backslash, in a format with JSON escapes: its first character would become an escape.
+    Backslash(String),
     /// A control character, such as a line feed.
     ControlCharacter,
     /// The name of a JSON member has other characters than letters, digits and `_.@-`.
@@ -96,6 +98,10 @@ impl fmt::Display for FormatErrorReason {
             FormatErrorReason::UnquotedText(name) => write!(
                 f,
                 "${name} is not in double quotes, so a client could write other JSON"
+            ),
+            FormatErrorReason::Backslash(name) => write!(
+                f,
+                "a backslash before ${name} is no escape of JSON; two are the character"
             ),
             FormatErrorReason::ControlCharacter => {
                 f.write_str("a control character; an entry is one line")
@@ -220,7 +226,7 @@ impl FormatParser {
         let Some(after) = rest.strip_prefix('$') else {
             return self.character(rest, offset);
         };
-        self.is_escaped = false;
+        let is_after_backslash = std::mem::take(&mut self.is_escaped);
         if after.starts_with('$') {
             self.literal("$");
             return Ok(2);
@@ -241,6 +247,9 @@ impl FormatParser {
             return Err(error(offset, FormatErrorReason::MissingName));
         }
         let variable = self.find(name, offset)?;
+        if is_after_backslash && self.mode == EscapeMode::Json {
+            return Err(error(offset, FormatErrorReason::Backslash(name.to_owned())));
+        }
         let escape = match (self.mode, self.quote_at) {
             (EscapeMode::Json, None) if !variable.is_number() => {
                 let reason = FormatErrorReason::UnquotedText(name.to_owned());
@@ -315,6 +324,8 @@ impl FormatParser {
 /// The character that ends a value outside of quotes: the one that follows it, if that is a punctuation character.
 fn delimiter(rest: &str) -> u8 {
     match rest.as_bytes() {
+        // A dollar sign of the text, and no variable.
+        [b'$', b'$', ..] => b'$',
         [first, ..] if first.is_ascii_punctuation() && *first != b'$' => *first,
         _ => b' ',
     }
@@ -335,7 +346,7 @@ mod tests {
 
     #[test]
     fn variables_are_escaped_by_their_place() {
-        let text = r#"$$${host}|"$request \"$uri" $status$args"#;
+        let text = r#"$$${host}|"$request \"$uri" $status$args$uri$$"#;
         let format = TextFormat::parse(text, EscapeMode::Hex).expect("a format");
         let literal = |text: &str| FormatPart::Literal(text.into());
         let word = |variable, delimiter| FormatPart::Value(variable, ValueEscape::Word(delimiter));
@@ -350,6 +361,8 @@ mod tests {
             literal("\" "),
             word(LogVariable::Status, b' '),
             word(LogVariable::Args, b' '),
+            word(LogVariable::Uri, b'$'),
+            literal("$"),
         ];
         assert_eq!(format.parts, expected);
     }
@@ -374,6 +387,14 @@ mod tests {
             reason("{\"s\":$status,\"h\":$host}", EscapeMode::Json),
             (17, unquoted)
         );
+        let backslash = Reason::Backslash("args".into());
+        assert_eq!(
+            reason(r#""a\$args""#, EscapeMode::Json),
+            (3, backslash.clone())
+        );
+        assert_eq!(reason(r#""\\\${args}""#, EscapeMode::Json), (4, backslash));
+        let even = TextFormat::parse(r#""\\$args \"$uri""#, EscapeMode::Json);
+        assert!(even.is_ok(), "{even:?}");
         let long = "$http_a".repeat(FORMAT_LEN_MAX);
         assert_eq!(reason(&long, EscapeMode::Hex), (0, Reason::TooLong));
     }

@@ -2,8 +2,9 @@
 //! systemd (its native protocol, a datagram of fields).
 //!
 //! Only the log's thread connects and sends. While the destination does not accept messages, they are dropped and
-//! counted, and the next try follows after a pause that doubles up to [`PAUSE_MAX`].
+//! counted, and the next try follows after a pause that doubles up to a minute.
 
+use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::net::{TcpStream, ToSocketAddrs, UdpSocket};
 use std::os::unix::net::UnixDatagram;
@@ -11,14 +12,11 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::civil_date::rfc3339;
+use crate::loss_report::RetryPolicy;
 use crate::writer::{EntryOutput, OpenOtherwise};
 
 /// The time limit for connecting and for one write.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// The first pause after a failure.
-const PAUSE_MIN: Duration = Duration::from_millis(500);
-/// The longest pause.
-const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// The severity "informational".
 const SEVERITY: u8 = 6;
 /// The socket of the journal.
@@ -37,6 +35,22 @@ pub enum MessageTarget {
     Journal,
 }
 
+/// As in the configuration: `syslog:udp:127.0.0.1:514`.
+impl fmt::Display for MessageTarget {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut address = |kind, host: &str, port| match host.contains(':') {
+            true => write!(to, "syslog:{kind}:[{host}]:{port}"),
+            false => write!(to, "syslog:{kind}:{host}:{port}"),
+        };
+        match self {
+            MessageTarget::SyslogUnix(path) => write!(to, "syslog:unix:{}", path.display()),
+            MessageTarget::SyslogUdp(host, port) => address("udp", host, port),
+            MessageTarget::SyslogTcp(host, port) => address("tcp", host, port),
+            MessageTarget::Journal => to.write_str("journald"),
+        }
+    }
+}
+
 /// The fields of each message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MessageFields {
@@ -48,7 +62,8 @@ pub struct MessageFields {
     pub host: String,
 }
 
-/// An event for the error log. [`MessageEvent::Dropping`] is reported once, until [`MessageEvent::SentAgain`].
+/// An event for the error log. [`MessageEvent::Dropping`] is reported once, until [`MessageEvent::SentAgain`]:
+/// after some seconds without an error.
 #[derive(Debug)]
 pub enum MessageEvent {
     /// Messages are dropped, because the destination does not accept them.
@@ -69,11 +84,7 @@ pub struct MessageOutput {
     fields: MessageFields,
     socket: Option<MessageSocket>,
     message: Vec<u8>,
-    /// The number of messages lost so far, while messages are dropped.
-    dropped: Option<u64>,
-    pause: Duration,
-    /// The time before which there is no try to connect.
-    retry_at: Option<Instant>,
+    retry: RetryPolicy,
     on_event: OnMessageEvent,
 }
 
@@ -95,9 +106,7 @@ impl MessageOutput {
             fields,
             socket: None,
             message: Vec::new(),
-            dropped: None,
-            pause: PAUSE_MIN,
-            retry_at: None,
+            retry: RetryPolicy::default(),
             on_event,
         }
     }
@@ -116,22 +125,33 @@ impl MessageOutput {
         socket.send(&self.message)
     }
 
-    fn note_sent(&mut self) {
-        self.pause = PAUSE_MIN;
-        if let Some(lost) = self.dropped.take() {
-            (self.on_event)(MessageEvent::SentAgain { lost });
+    /// Sends lines; returns the number of lost ones.
+    fn send_lines(&mut self, entries: &[u8], now: Instant, unix_ms: u64) -> u64 {
+        let mut lost = 0;
+        for line in entries.split_inclusive(|byte| *byte == b'\n') {
+            let line = line.strip_suffix(b"\n").unwrap_or(line);
+            let result = self.retry.is_due(now).then(|| self.send(line, unix_ms));
+            match result {
+                Some(Ok(())) => {
+                    if let Some(lost) = self.retry.note_success(now) {
+                        (self.on_event)(MessageEvent::SentAgain { lost });
+                    }
+                    continue;
+                }
+                Some(Err(error)) if is_too_long(&error) => {}
+                Some(Err(error)) => {
+                    // A part of the message may have been sent, so the connection can't be used any more.
+                    self.socket = None;
+                    if self.retry.note_failure(now) {
+                        (self.on_event)(MessageEvent::Dropping(error));
+                    }
+                }
+                None => {}
+            }
+            lost += 1;
+            self.retry.count_lost(1);
         }
-    }
-
-    fn note_failure(&mut self, error: io::Error, now: Instant) {
-        // A part of the message may have been sent, so the connection can't be used any more.
-        self.socket = None;
-        self.retry_at = Some(now + self.pause);
-        self.pause = (self.pause * 2).min(PAUSE_MAX);
-        if self.dropped.is_none() {
-            self.dropped = Some(0);
-            (self.on_event)(MessageEvent::Dropping(error));
-        }
+        lost
     }
 }
 
@@ -145,31 +165,7 @@ impl EntryOutput for MessageOutput {
     fn write(&mut self, entries: &[u8]) -> u64 {
         let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH);
         let unix_ms = unix_ms.map_or(0, |since| since.as_millis() as u64); // far below 2^64
-        let mut lost = 0;
-        for line in entries.split_inclusive(|byte| *byte == b'\n') {
-            let line = line.strip_suffix(b"\n").unwrap_or(line);
-            let now = Instant::now();
-            let is_paused = self.retry_at.is_some_and(|retry_at| now < retry_at);
-            let result = match is_paused {
-                true => None,
-                false => Some(self.send(line, unix_ms)),
-            };
-            match result {
-                Some(Ok(())) => {
-                    self.retry_at = None;
-                    self.note_sent();
-                    continue;
-                }
-                Some(Err(error)) if is_too_long(&error) => {}
-                Some(Err(error)) => self.note_failure(error, now),
-                None => {}
-            }
-            lost += 1;
-            if let Some(dropped) = &mut self.dropped {
-                *dropped += 1;
-            }
-        }
-        lost
+        self.send_lines(entries, Instant::now(), unix_ms)
     }
 
     fn end_round(&mut self) -> u64 {
@@ -179,7 +175,7 @@ impl EntryOutput for MessageOutput {
     fn reopen(&mut self, _: OpenOtherwise) -> io::Result<()> {
         // The name of the host may have another address, and the socket may have been replaced.
         self.socket = None;
-        self.retry_at = None;
+        self.retry.end_pause();
         Ok(())
     }
 }

@@ -7,6 +7,7 @@ use crate::civil_date;
 use crate::decimal::{decimal, thousandths};
 use crate::escape::{escaped, escaped_until, json_escaped};
 use crate::format::{FormatPart, TextFormat, ValueEscape};
+use crate::line_limit::{LineLimit, truncated};
 use crate::variable::LogVariable;
 
 /// Properties of a request that only the variables of formats need. Missing texts are empty.
@@ -45,6 +46,7 @@ impl<'a> FieldValues<'a> {
 /// Formats lines in a format that an operator has defined.
 pub struct TextFormatter {
     format: Arc<TextFormat>,
+    limit: LineLimit,
     time_local: DateText,
     time_iso8601: DateText,
 }
@@ -54,9 +56,15 @@ impl TextFormatter {
     pub fn new(format: Arc<TextFormat>) -> TextFormatter {
         TextFormatter {
             format,
+            limit: LineLimit::NONE,
             time_local: DateText::default(),
             time_iso8601: DateText::default(),
         }
+    }
+
+    /// Limits the length of lines.
+    pub fn with_limit(self, limit: LineLimit) -> TextFormatter {
+        TextFormatter { limit, ..self }
     }
 
     /// The format.
@@ -69,6 +77,20 @@ impl TextFormatter {
         &mut self,
         entry: &AccessEntry<'_>,
         details: &EntryDetails<'_>,
+        out: &mut Vec<u8>,
+    ) {
+        let limit = self.limit;
+        limit.append(out, |text_len_max, out| {
+            self.append_parts(entry, details, text_len_max, out);
+        });
+        out.push(b'\n');
+    }
+
+    fn append_parts(
+        &mut self,
+        entry: &AccessEntry<'_>,
+        details: &EntryDetails<'_>,
+        text_len_max: usize,
         out: &mut Vec<u8>,
     ) {
         let unix_s = entry.unix_ms / 1000;
@@ -93,7 +115,7 @@ impl TextFormatter {
                     out.extend_from_slice(b"+00:00");
                 }
                 LogVariable::RemoteAddr => address(entry.peer, out),
-                LogVariable::Host => host(entry.host, escape, out),
+                LogVariable::Host => host(truncated(entry.host, text_len_max), escape, out),
                 _ => match number(variable, entry, details) {
                     Some(LogNumber::Whole(number)) => decimal(number, out),
                     Some(LogNumber::Thousandths(number)) => {
@@ -101,11 +123,13 @@ impl TextFormatter {
                         out.push(b'.');
                         thousandths(number, out);
                     }
-                    None => value(text(variable, entry, details), escape, out),
+                    None => {
+                        let text = text(variable, entry, details);
+                        value(truncated(text, text_len_max), escape, out);
+                    }
                 },
             }
         }
-        out.push(b'\n');
     }
 }
 

@@ -127,10 +127,13 @@ pub(crate) fn field_name(name: &str) -> Option<&str> {
     (!field.is_empty() && field.bytes().all(is_name)).then_some(field)
 }
 
-/// Whether a received field is the one that a variable names: `X-Forwarded-For` is `x_forwarded_for`.
+/// Whether a received field is the one that a variable names: `X-Forwarded-For` is `x_forwarded_for`. A received name
+/// with underscores matches no variable, as by default in nginx: a client could otherwise forge a field that a proxy in
+/// front sets.
 pub fn is_field(received: &[u8], name: &str) -> bool {
     let lower = |byte: &u8| match byte {
         b'-' => b'_',
+        b'_' => b'-',
         byte => byte.to_ascii_lowercase(),
     };
     received.len() == name.len() && received.iter().map(lower).eq(name.bytes())
@@ -148,7 +151,8 @@ mod tests {
     #[test]
     fn fields_are_named_as_in_nginx() {
         assert!(is_field(b"X-Forwarded-For", "x_forwarded_for"));
-        assert!(is_field(b"x_forwarded_for", "x_forwarded_for"));
+        assert!(!is_field(b"x_forwarded_for", "x_forwarded_for"));
+        assert!(!is_field(b"X-Forwarded_For", "x_forwarded_for"));
         assert!(!is_field(b"X-Forwarded-Fo", "x_forwarded_for"));
         assert_eq!(field_name("http_x_a1"), Some("x_a1"));
         for name in ["http_", "http_X", "http_a-b", "uri"] {

@@ -13,6 +13,7 @@ mod output;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -23,7 +24,7 @@ use std::time::{Duration, Instant};
 
 pub use self::entry_output::{EntryOutput, OpenOtherwise, WriterLimits};
 use self::output::LineOutput;
-pub use self::output::open;
+pub use self::output::{LineEvent, OnLineEvent, open};
 
 /// Maximum pending bytes, in all buffers of a log of lines.
 const PENDING_LEN_MAX: usize = 4 << 20;
@@ -43,6 +44,17 @@ pub enum LogDestination {
     Stderr,
     /// A file, appended to.
     File(PathBuf),
+}
+
+/// As in the configuration: a path, `stdout` or `stderr`.
+impl fmt::Display for LogDestination {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LogDestination::Stdout => to.write_str("stdout"),
+            LogDestination::Stderr => to.write_str("stderr"),
+            LogDestination::File(path) => path.display().fmt(to),
+        }
+    }
 }
 
 /// The writer thread and its buffers. If it is dropped, the thread writes the pending lines and ends in the background;
@@ -91,7 +103,7 @@ impl LogWriter {
     /// # Errors
     /// The file can't be opened or created, or the thread can't be started.
     pub fn open(target: &LogDestination) -> io::Result<LogWriter> {
-        LogWriter::start_lines(target, open(target)?, Duration::ZERO)
+        LogWriter::start_lines(target, open(target)?, Duration::ZERO, Box::new(drop))
     }
 
     /// Like [`LogWriter::open`], but a line may wait up to `delay` to be batched with others, except on a terminal.
@@ -99,10 +111,10 @@ impl LogWriter {
     /// # Errors
     /// As for [`LogWriter::open`].
     pub fn open_delayed(target: &LogDestination, delay: Duration) -> io::Result<LogWriter> {
-        LogWriter::open_file(target, open(target)?, delay)
+        LogWriter::open_file(target, open(target)?, delay, Box::new(drop))
     }
 
-    /// Like [`LogWriter::open_delayed`], with a file that is already open.
+    /// Like [`LogWriter::open_delayed`], with a file that is already open, and with reports of lost lines.
     ///
     /// # Errors
     /// The thread can't be started.
@@ -110,18 +122,24 @@ impl LogWriter {
         target: &LogDestination,
         file: File,
         delay: Duration,
+        on_event: OnLineEvent,
     ) -> io::Result<LogWriter> {
         let delay = match file.is_terminal() {
             true => Duration::ZERO,
             false => delay,
         };
-        LogWriter::start_lines(target, file, delay)
+        LogWriter::start_lines(target, file, delay, on_event)
     }
 
-    fn start_lines(target: &LogDestination, file: File, delay: Duration) -> io::Result<LogWriter> {
+    fn start_lines(
+        target: &LogDestination,
+        file: File,
+        delay: Duration,
+        on_event: OnLineEvent,
+    ) -> io::Result<LogWriter> {
         LogWriter::start(
             WriterLimits::of_lines(delay),
-            LineOutput::new(target.clone(), file),
+            LineOutput::new(target.clone(), file, on_event),
         )
     }
 

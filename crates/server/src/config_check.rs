@@ -43,8 +43,8 @@ pub fn check(file: &Path) -> Result<CheckOutcome, String> {
     let mut problems = Vec::new();
     let mut warnings = narrow_rules(&config);
     warnings.extend(log_check::served_logs(&config));
-    warnings.extend(log_check::unknown_sites(&config));
     warnings.extend(host_bits(&config));
+    let located_warnings = log_check::unknown_sites(&config, file);
     accounts(&config, &mut problems);
     ticket_keys(&config, &mut problems);
     #[cfg(feature = "programs")]
@@ -93,11 +93,13 @@ pub fn check(file: &Path) -> Result<CheckOutcome, String> {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     if !problems.is_empty() {
         problems.extend(warnings);
-        let lines = locate_problems(&problems.join("\n"), &text, file);
+        let mut lines = locate_problems(&problems.join("\n"), &text, file);
+        lines.extend(located_warnings);
         return Err(lines.join("\n"));
     }
-    if !warnings.is_empty() {
-        let lines = locate_problems(&warnings.join("\n"), &text, file);
+    if !warnings.is_empty() || !located_warnings.is_empty() {
+        let mut lines = locate_problems(&warnings.join("\n"), &text, file);
+        lines.extend(located_warnings);
         terminal_output::note(format_args!("{}", lines.join("\n")));
         return Ok(CheckOutcome::Warnings);
     }

@@ -13,7 +13,9 @@ use lowroad_binary_log::files::{FileEvent, FileLimits, LogFiles, OnFileEvent, co
 use lowroad_config::{
     AccessLogConfig, AccessLogFormat, BinaryLogConfig, Config, ErrorLogLevel, LogTarget,
 };
+use lowroad_log::quantity::quantity;
 use lowroad_log::syslog::{MessageEvent, MessageFields, MessageOutput, MessageTarget};
+use lowroad_log::writer::{LineEvent, OnLineEvent};
 use lowroad_log::{ErrorLogger, LineSink, LogDestination, LogLevel, LogWriter, WriterLimits};
 use lowroad_privileges::account::ServerAccount;
 use lowroad_privileges::helper;
@@ -28,6 +30,7 @@ const BINARY_WAKE_LEN: usize = 4 << 20;
 /// The writers of the error log and the access logs.
 pub struct LogWriters {
     errors: LogWriter,
+    error_target: String,
     access: Vec<(LogWriter, AccessLogConfig)>,
     level: LogLevel,
     /// The number of failed rotations of binary logs.
@@ -42,7 +45,7 @@ impl LogWriters {
     pub fn open(config: &Config, account: Option<&ServerAccount>) -> Result<LogWriters, String> {
         let level = level(config.log.level);
         // Opened first, since the access log reports its failures to it; without delay, as a message may be the last.
-        let errors = open_lines(&config.log.error, Duration::ZERO, account)?;
+        let errors = open_lines(&config.log.error, Duration::ZERO, account, Box::new(drop))?;
         let rotations_failed = Arc::<AtomicU64>::default();
         let access = config.log.access.iter().map(|access| {
             let reporter = FileReporter {
@@ -54,6 +57,7 @@ impl LogWriters {
         let access = access.collect::<Result<_, String>>()?;
         Ok(LogWriters {
             errors,
+            error_target: target_text(&config.log.error),
             access,
             level,
             rotations_failed,
@@ -89,12 +93,15 @@ impl LogWriters {
 
     /// Reopens the log files. A log that can't be reopened keeps its old file, and `logger` reports the error.
     pub fn reopen(&self, logger: &ErrorLogger) {
-        let all = std::iter::once((&self.errors, "error"));
-        for (writer, name) in all.chain(self.access.iter().map(|(writer, _)| (writer, "access"))) {
+        let error = std::iter::once((&self.errors, format!("error log {}", self.error_target)));
+        let access = self.access.iter();
+        let access =
+            access.map(|(writer, log)| (writer, format!("access log {}", target_text(&log.path))));
+        for (writer, name) in error.chain(access) {
             let logger = logger.clone();
             writer.reopen(helper::reopen_log, move |error| {
                 logger.error(format_args!(
-                    "can't reopen the {name} log, so it continues in the previous file: {error}"
+                    "can't reopen the {name}, so it continues in the previous file: {error}"
                 ));
             });
         }
@@ -120,12 +127,30 @@ fn open_access(
             let target = destination(&access.path);
             let opened = open_file(&target, account)
                 .and_then(|file| open_binary(&target, file, access.binary, reporter));
-            opened.map_err(|error| format!("can't write the log {target:?}: {error}"))
+            opened.map_err(|error| format!("can't write the log {target}: {error}"))
         }
         (_, LogTarget::Messages(target)) => open_messages(target, access, reporter.logger),
         // Standard output can't be rotated, so a binary log needs a file; the configuration is checked for this.
-        _ => open_lines(&access.path, WRITE_DELAY, account),
+        _ => open_lines(
+            &access.path,
+            WRITE_DELAY,
+            account,
+            report_lines(destination(&access.path), reporter.logger),
+        ),
     }
+}
+
+/// Reports the losses of an access log of lines.
+fn report_lines(target: LogDestination, logger: ErrorLogger) -> OnLineEvent {
+    Box::new(move |event| match event {
+        LineEvent::Dropping(error) => logger.error(format_args!(
+            "the access log {target} can't be written, its lines are dropped and counted: {error}"
+        )),
+        LineEvent::WrittenAgain { lost } => logger.warn(format_args!(
+            "the access log {target} is written again; {}",
+            quantity(lost, "line was dropped", "lines were dropped")
+        )),
+    })
 }
 
 /// Starts the thread that sends a log as messages.
@@ -144,14 +169,15 @@ fn open_messages(
             host => host.to_owned(),
         },
     };
-    let target_text = format!("{target:?}");
+    let target_text = target.to_string();
     let on_event = move |event| {
         match event {
         MessageEvent::Dropping(error) => logger.error(format_args!(
             "the access log can't be sent to {target_text}, its entries are dropped and counted: {error}"
         )),
         MessageEvent::SentAgain { lost } => logger.warn(format_args!(
-            "the access log is sent to {target_text} again; {lost} entries were dropped"
+            "the access log is sent to {target_text} again; {}",
+            quantity(lost, "entry was dropped", "entries were dropped")
         )),
     }
     };
@@ -216,16 +242,22 @@ impl FileReporter {
                 "the access log {log} can't be written, its records are dropped and counted: {error}"
             )),
             FileEvent::WrittenAgain { lost } => logger.warn(format_args!(
-                "the access log {log} is written again; {lost} records were dropped"
+                "the access log {log} is written again; {}",
+                quantity(lost, "record was dropped", "records were dropped")
             )),
             FileEvent::NotRotated(error) => {
                 self.rotations_failed.fetch_add(1, Relaxed);
-                let folder = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-                let folder = folder.parent().unwrap_or(Path::new("/")).display();
+                let hint = match error.kind() {
+                    io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                        let folder = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+                        let folder = folder.parent().unwrap_or(Path::new("/")).display();
+                        let user = user_name();
+                        format!("; the user {user} needs write access to the folder {folder}")
+                    }
+                    _ => String::new(),
+                };
                 logger.error(format_args!(
-                    "the access log {log} can't be rotated and grows, up to total_len_max: {error}; the user {} needs \
-                     write access to the folder {folder}",
-                    user_name()
+                    "the access log {log} can't be rotated and grows, up to total_len_max: {error}{hint}"
                 ));
             }
             FileEvent::NotDeleted(path, error) => logger.error(format_args!(
@@ -247,11 +279,12 @@ fn open_lines(
     target: &LogTarget,
     delay: Duration,
     account: Option<&ServerAccount>,
+    on_event: OnLineEvent,
 ) -> Result<LogWriter, String> {
     let target = destination(target);
     open_file(&target, account)
-        .and_then(|file| LogWriter::open_file(&target, file, delay))
-        .map_err(|error| format!("can't write the log {target:?}: {error}"))
+        .and_then(|file| LogWriter::open_file(&target, file, delay, on_event))
+        .map_err(|error| format!("can't write the log {target}: {error}"))
 }
 
 fn open_file(target: &LogDestination, account: Option<&ServerAccount>) -> io::Result<File> {
@@ -259,6 +292,14 @@ fn open_file(target: &LogDestination, account: Option<&ServerAccount>) -> io::Re
         // The file gets the server's user as its owner, so that it can be reopened after root is given up.
         (LogDestination::File(path), Some(account)) => account.open_log(path),
         _ => LogWriter::open_target(target),
+    }
+}
+
+/// A target as in the configuration.
+fn target_text(target: &LogTarget) -> String {
+    match target {
+        LogTarget::Messages(target) => target.to_string(),
+        target => destination(target).to_string(),
     }
 }
 

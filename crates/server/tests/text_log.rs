@@ -169,6 +169,29 @@ fn syslog_gets_a_message_for_each_request() {
 }
 
 #[test]
+fn long_field_does_not_keep_a_request_out_of_syslog() {
+    let receiver = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let port = receiver.local_addr().expect("an address").port();
+    let (_folder, server) = logged(&format!(
+        "[[log.access]]\nto = \"syslog:udp:127.0.0.1:{port}\"\nformat = \"json\""
+    ));
+    // Each tab has six bytes in JSON: the entry is longer than a datagram.
+    let fields = format!("Host: a.example\r\nUser-Agent: a{}b", "\t".repeat(14_000));
+    ask(&server, &[("/small", &fields)]);
+    let mut buffer = [0; 70_000];
+    let len = receiver.recv(&mut buffer).expect("a message");
+    let text = String::from_utf8_lossy(&buffer[..len]);
+    assert!(
+        text.contains("\"request\":\"GET /small HTTP/1.1\""),
+        "{text}"
+    );
+    assert!(
+        text.contains("\\u0009\",\"duration_us\":") && text.ends_with('}'),
+        "{text}"
+    );
+}
+
+#[test]
 fn missing_syslog_delays_no_request() {
     let (folder, server) =
         logged("[log]\nerror = \"errors\"\n[[log.access]]\nto = \"syslog:unix:/nonexistent\"");
@@ -177,27 +200,85 @@ fn missing_syslog_delays_no_request() {
     let status = StatusClient::new(PROGRAM, folder.path().join("admin.sock"));
     status.wait_for("log_lines_lost", 100);
     let errors = fs::read_to_string(folder.path().join("errors")).expect("a log");
-    let reports = errors.matches("can't be sent to").count();
+    let reports = errors
+        .matches("can't be sent to syslog:unix:/nonexistent,")
+        .count();
     assert_eq!(reports, 1, "{errors}");
+}
+
+#[test]
+fn full_disk_is_reported() {
+    let (folder, server) = logged("[log]\nerror = \"errors\"\naccess = \"/dev/full\"");
+    ask(&server, &[("/small", "Host: a.example"); 10]);
+    let status = StatusClient::new(PROGRAM, folder.path().join("admin.sock"));
+    status.wait_for("log_lines_lost", 10);
+    let report = "the access log /dev/full can't be written, its lines are dropped and counted";
+    let errors = wait_until("the report", || {
+        let text = fs::read_to_string(folder.path().join("errors")).unwrap_or_default();
+        text.contains(report).then_some(text)
+    });
+    assert_eq!(errors.matches(report).count(), 1, "{errors}");
 }
 
 #[test]
 fn check_reports_logs_in_served_folders_and_unknown_sites() {
     let folder = TempFolder::new();
     folder.file("root/small", "hello");
-    let config = "[[log.access]]\nto = \"root/log\"\nsite = \"c.example\"\n\
+    // The name is not on the first line that contains it.
+    let config = "# \"c.example\"\n[[log.access]]\nto = \"root/log\"\nstatus = 404\nsite = \"c.example\"\n\
                   [[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"root\"\nnames = [\"a.example\"]\n";
     folder.file("lowroad.toml", config);
-    let output = Command::new(PROGRAM)
-        .args(["check", "-c"])
-        .arg(folder.path().join("lowroad.toml"))
-        .output()
-        .expect("the program");
+    let check = || {
+        let mut command = Command::new(PROGRAM);
+        command.args(["check", "-c"]);
+        command.arg(folder.path().join("lowroad.toml"));
+        command.output().expect("the program")
+    };
+    let output = check();
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(3), "{text}");
     assert!(text.contains("root/log is in a folder of a site"), "{text}");
     assert!(
-        text.contains("no site has \"c.example\" as the first"),
+        text.contains("lowroad.toml:5: log: no site has \"c.example\" as the first"),
         "{text}"
     );
+    // Without names, the site is named by its root.
+    let root = folder.path().join("root");
+    let nameless = config.replace("names = [\"a.example\"]", "");
+    let known = nameless.replace("\"c.example\"\n", &format!("{root:?}\n"));
+    for (config, is_unknown) in [(nameless, true), (known, false)] {
+        folder.file("lowroad.toml", &config);
+        let output = check();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(text.contains("no site has"), is_unknown, "{text}");
+    }
+}
+
+#[test]
+fn log_that_cannot_be_written_is_named_by_its_path() {
+    let folder = TempFolder::new();
+    folder.file("root/small", "hello");
+    folder.file(
+        "lowroad.toml",
+        "[log]\naccess = \"root\"\n[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"root\"\n",
+    );
+    let output = Command::new(PROGRAM)
+        .args(["run", "-c"])
+        .arg(folder.path().join("lowroad.toml"))
+        .output()
+        .expect("the program");
+    let text = String::from_utf8_lossy(&output.stderr);
+    let path = folder.path().join("root");
+    let expected = format!("can't write the log {}: Is a directory", path.display());
+    assert!(text.contains(&expected), "{text}");
+}
+
+#[test]
+fn log_that_cannot_be_opened_again_is_named() {
+    let (folder, server) = logged("[log]\naccess = \"log\"");
+    let path = folder.path().join("log");
+    fs::rename(&path, folder.path().join("moved")).expect("renamed");
+    fs::create_dir(&path).expect("a folder");
+    server.signal("USR1");
+    server.wait_for_error_line(&format!("can't reopen the access log {}, ", path.display()));
 }

@@ -56,7 +56,7 @@ fn main() {
         let exchange =
             Exchange::without_client(ListenerId(0), peer, HttpVersion::Http11, 0, 1_795_207_512);
         if !is_logged {
-            std::hint::black_box(&mut exchange);
+            std::hint::black_box(&exchange);
             continue;
         }
         let record = log.record(

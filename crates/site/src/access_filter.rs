@@ -36,7 +36,8 @@ impl EntryFilter {
     /// Whether the log contains the entry of a request for this site.
     pub fn admits(&mut self, entry: &AccessEntry<'_>, site: &str) -> bool {
         let conditions = &self.conditions;
-        let is_site = conditions.sites.is_empty() || conditions.sites.iter().any(|it| it == site);
+        let is_site =
+            conditions.sites.is_empty() || conditions.sites.iter().any(|it| it.name == site);
         if !is_site || entry.duration_us < conditions.duration_min_ms * 1000 {
             return false;
         }
@@ -87,7 +88,7 @@ fn is_selected(conditions: impl Iterator<Item = (bool, bool)>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use lowroad_config::{PathCondition, PathPattern, StatusCondition};
+    use lowroad_config::{PathCondition, PathPattern, SiteCondition, StatusCondition};
 
     use super::*;
 
@@ -131,7 +132,10 @@ mod tests {
             is_excluded,
         };
         let mut filter = filter(AccessLogConditions {
-            sites: vec!["a.example".into()],
+            sites: vec![SiteCondition {
+                name: "a.example".into(),
+                line: 1,
+            }],
             statuses: vec![
                 status(500, 599, false),
                 status(404, 404, false),

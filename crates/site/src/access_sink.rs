@@ -1,9 +1,10 @@
 //! One access log: its conditions, and the batch of lines or records that is passed to the log's thread.
 
 use lowroad_binary_log::batch;
-use lowroad_config::{AccessLogConfig, AccessLogFormat};
+use lowroad_config::{AccessLogConfig, AccessLogFormat, LogTarget};
 use lowroad_log::{
-    AccessEntry, EntryDetails, LineFormat, LineFormatter, LineSink, TextFormat, TextFormatter,
+    AccessEntry, EntryDetails, LineFormat, LineFormatter, LineLimit, LineSink, TextFormat,
+    TextFormatter,
 };
 
 use crate::access::{AccessRecord, ResponseEnd};
@@ -33,7 +34,12 @@ pub struct AccessSink {
 impl AccessSink {
     /// Creates an empty batch of entries of a log, for `sink`.
     pub fn new(sink: LineSink, log: AccessLogConfig) -> AccessSink {
-        let lines = |format| EntryEncoder::Lines(LineFormatter::new(format));
+        // A datagram bounds the length of a message.
+        let limit = match &log.path {
+            LogTarget::Messages(_) => LineLimit::MESSAGE,
+            _ => LineLimit::NONE,
+        };
+        let lines = |format| EntryEncoder::Lines(LineFormatter::new(format).with_limit(limit));
         AccessSink {
             sink,
             filter: EntryFilter::new(log.conditions),
@@ -42,7 +48,9 @@ impl AccessSink {
                 AccessLogFormat::Extended => lines(LineFormat::Extended),
                 AccessLogFormat::Json => lines(LineFormat::Json),
                 AccessLogFormat::Binary => EntryEncoder::Records,
-                AccessLogFormat::Text(format) => EntryEncoder::Text(TextFormatter::new(format)),
+                AccessLogFormat::Text(format) => {
+                    EntryEncoder::Text(TextFormatter::new(format).with_limit(limit))
+                }
             },
             batch: Vec::with_capacity(BATCH_LEN),
         }

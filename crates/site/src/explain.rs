@@ -11,7 +11,6 @@ use std::sync::Arc;
 
 use lowroad_access_control::passwords::{BasicCredentials, PasswordFile, PasswordOutcome};
 use lowroad_access_control::traffic_classes::TrafficClass;
-use lowroad_binary_log::export::invisible::is_invisible;
 use lowroad_cache::freshness::LifetimeSource;
 use lowroad_cache::storage_policy::StorageRefusal;
 use lowroad_cache::vary::SelectingFields;
@@ -31,6 +30,7 @@ use lowroad_http::limits::RequestLimits;
 use lowroad_http::request::{Request, RequestTarget};
 use lowroad_http::status::StatusCode;
 use lowroad_log::ErrorLogger;
+use lowroad_log::escape::is_invisible;
 use lowroad_response_cache::calls::{CallStatus, HandlerCall};
 use lowroad_response_cache::handler_outcome::OutcomeWaiter;
 use lowroad_response_cache::reuse::CacheKey;

@@ -2,13 +2,7 @@
 
 use std::fmt::Write;
 
-/// Whether a character changes how a terminal or an editor shows the text around it: control characters, marks and
-/// overrides of the direction (UAX #9 §2), characters without width, and separators of lines.
-pub fn is_invisible(it: char) -> bool {
-    it.is_control()
-        || matches!(it, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
-}
+use lowroad_log::escape::is_invisible;
 
 /// Appends JSON with such characters as `\uXXXX`. They occur only within strings of JSON (RFC 8259 §2), except line breaks
 /// and tabs, which stay.

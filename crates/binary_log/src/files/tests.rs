@@ -21,19 +21,17 @@ impl Drop for Folder {
 }
 
 fn open(path: &Path, file_len_max: u64) -> LogFiles {
+    open_reported(path, file_len_max, Box::new(|event| panic!("{event:?}")))
+}
+
+fn open_reported(path: &Path, file_len_max: u64, on_event: OnFileEvent) -> LogFiles {
     let limits = FileLimits {
         file_len_max,
         file_age_max_ms: u64::MAX,
         total_len_max: 1 << 30,
     };
     let file = writer::open(&LogDestination::File(path.to_owned())).expect("a file");
-    let files = LogFiles::new(
-        path.to_owned(),
-        file,
-        limits,
-        1,
-        Box::new(|event| panic!("{event:?}")),
-    );
+    let files = LogFiles::new(path.to_owned(), file, limits, 1, on_event);
     files.expect("files")
 }
 
@@ -83,6 +81,43 @@ fn deleted_log_is_created_again() {
     write(&mut files);
     let content = std::fs::read(&path).expect("a new file");
     assert!(content.starts_with(&MAGIC));
+}
+
+#[test]
+fn moved_log_begins_a_new_file_instead_of_a_rotation() {
+    let folder = Folder::new("moved-log");
+    let (path, moved) = (folder.0.join("log"), folder.0.join("moved"));
+    let mut files = open(&path, 1);
+    write(&mut files);
+    std::fs::rename(&path, &moved).expect("renamed");
+    let moved_len = moved.metadata().expect("a file").len();
+    write(&mut files);
+    assert_eq!(moved.metadata().expect("a file").len(), moved_len);
+    let content = std::fs::read(&path).expect("a new file");
+    assert!(content.starts_with(&MAGIC));
+    assert_eq!(log_files(&path), [path]);
+}
+
+#[test]
+fn reopened_log_is_rotated_without_a_pause() {
+    let folder = Folder::new("reopened-log");
+    let (inner, moved) = (folder.0.join("inner"), folder.0.join("moved"));
+    std::fs::create_dir(&inner).expect("a folder");
+    let path = inner.join("log");
+    let (sender, events) = std::sync::mpsc::channel();
+    let on_event = move |event| sender.send(event).expect("a receiver");
+    let mut files = open_reported(&path, 1, Box::new(on_event));
+    write(&mut files);
+    std::fs::rename(&inner, &moved).expect("renamed");
+    write(&mut files);
+    let events: Vec<_> = events.try_iter().collect();
+    assert!(
+        matches!(&events[..], [FileEvent::NotRotated(error)] if error.kind() == ErrorKind::NotFound)
+    );
+    std::fs::rename(&moved, &inner).expect("renamed");
+    files.reopen(|_, error| Err(error)).expect("opened");
+    write(&mut files);
+    assert_eq!(log_files(&path).len(), 2);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::reader::{ConfigSection, ConfigValue};
 use crate::value::InvalidValue;
-use crate::{AccessLogConditions, PathCondition, StatusCondition};
+use crate::{AccessLogConditions, PathCondition, SiteCondition, StatusCondition};
 
 const HOUR_MS: u64 = 3_600_000;
 const SAMPLE_MAX: u64 = 1_000_000_000;
@@ -16,12 +16,17 @@ pub(super) fn conditions(section: &ConfigSection<'_>) -> AccessLogConditions {
             .unwrap_or_default()
     };
     let sites = items("site");
-    let sites = sites.iter().filter_map(ConfigValue::text);
+    let sites = sites.iter().filter_map(|item| {
+        Some(SiteCondition {
+            name: item.text()?.to_owned(),
+            line: item.line(),
+        })
+    });
     let statuses = items("status");
     let statuses = statuses.iter().filter_map(|item| item.read(status));
     let paths = items("path");
     AccessLogConditions {
-        sites: sites.map(str::to_owned).collect(),
+        sites: sites.collect(),
         statuses: statuses.collect(),
         paths: paths.iter().filter_map(path).collect(),
         duration_min_ms: section.duration_ms("min_duration", 0, 0..=HOUR_MS),

@@ -2,7 +2,7 @@
 //!
 //! Like the rest of the reader, this module is independent of the schema.
 
-use super::text::raw_offset;
+use super::text::{position, raw_offset};
 use super::{ConfigSection, ConfigSource, KeyPosition};
 use crate::pattern::UnsupportedNotation;
 use crate::value::InvalidValue;
@@ -194,6 +194,11 @@ impl<'d> ConfigValue<'d> {
             offset: self.position.offset + raw.map_or(0, |raw| raw_offset(raw, offset)),
         };
         self.source.report(&position, message, allowed);
+    }
+
+    /// The line of the value in the file.
+    pub(crate) fn line(&self) -> usize {
+        position(self.source.text.as_bytes(), self.position.offset).0
     }
 
     /// The value as shown in problems: short, and on one line.

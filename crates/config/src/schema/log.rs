@@ -62,7 +62,7 @@ impl AccessLogConfig {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessLogConditions {
     /// The names of sites; empty: all requests.
-    pub sites: Vec<String>,
+    pub sites: Vec<SiteCondition>,
     /// The statuses; empty: all.
     pub statuses: Vec<StatusCondition>,
     /// The paths; empty: all.
@@ -82,6 +82,22 @@ impl Default for AccessLogConditions {
             duration_min_ms: 0,
             sample: 1,
         }
+    }
+}
+
+/// The name of a site, and its place in the configuration.
+#[derive(Clone, Debug, Eq)]
+pub struct SiteCondition {
+    /// The name.
+    pub name: String,
+    /// The line of the name in the file.
+    pub line: usize,
+}
+
+impl PartialEq for SiteCondition {
+    fn eq(&self, other: &SiteCondition) -> bool {
+        // A moved line is no change of the log, which would need a restart.
+        self.name == other.name
     }
 }
 

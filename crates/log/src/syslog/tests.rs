@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::sync::mpsc::{Receiver, channel};
 
 use super::*;
+use crate::loss_report::RECOVERY;
 
 fn fields() -> MessageFields {
     MessageFields {
@@ -97,7 +98,10 @@ fn missing_receiver_is_reported_once_and_tried_again() {
     let receiver = UnixDatagram::bind(&folder).expect("a socket");
     // A signal ends the pause.
     output.reopen(|_, error| Err(error)).expect("no error");
-    assert_eq!(output.write(b"four\n"), 0);
+    let now = Instant::now();
+    assert_eq!(output.send_lines(b"four\n", now, 0), 0);
+    assert_eq!(events.try_iter().count(), 0);
+    assert_eq!(output.send_lines(b"five\n", now + RECOVERY, 0), 0);
     assert_eq!(events.try_iter().collect::<Vec<_>>(), ["again: 3"]);
     let mut buffer = [0; 1000];
     let len = receiver.recv(&mut buffer).expect("a message");
@@ -106,24 +110,22 @@ fn missing_receiver_is_reported_once_and_tried_again() {
 }
 
 #[test]
-fn pauses_double_up_to_the_maximum() {
-    let (mut output, _events) = output(MessageTarget::SyslogUnix("/nonexistent/socket".into()));
-    let now = Instant::now();
-    let mut pauses = Vec::new();
-    for _ in 0..9 {
-        output.note_failure(ErrorKind::NotFound.into(), now);
-        pauses.push(
-            output
-                .retry_at
-                .expect("a time")
-                .duration_since(now)
-                .as_millis(),
-        );
+fn receiver_that_closes_at_once_is_reported_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
+    let port = listener.local_addr().expect("an address").port();
+    let (mut output, events) = output(MessageTarget::SyslogTcp("127.0.0.1".into(), port));
+    let mut now = Instant::now();
+    // The first message of each connection is accepted; a later one fails.
+    for _ in 0..3 {
+        now += Duration::from_secs(60);
+        assert_eq!(output.send_lines(b"one\n", now, 0), 0);
+        drop(listener.accept().expect("a connection"));
+        while output.send_lines(b"two\n", now, 0) == 0 {
+            std::thread::yield_now();
+        }
     }
-    assert_eq!(
-        pauses,
-        [500, 1000, 2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000]
-    );
+    let events: Vec<String> = events.try_iter().collect();
+    assert_eq!(events.len(), 1, "{events:?}");
 }
 
 #[test]
@@ -150,4 +152,25 @@ fn journal_message_has_its_fields() {
         String::from_utf8_lossy(&message),
         "PRIORITY=6\nSYSLOG_FACILITY=23\nSYSLOG_IDENTIFIER=web\nMESSAGE=a line\n"
     );
+}
+
+#[test]
+fn targets_are_shown_as_configured() {
+    for (target, expected) in [
+        (MessageTarget::Journal, "journald"),
+        (
+            MessageTarget::SyslogUnix("/dev/log".into()),
+            "syslog:unix:/dev/log",
+        ),
+        (
+            MessageTarget::SyslogUdp("127.0.0.1".into(), 18514),
+            "syslog:udp:127.0.0.1:18514",
+        ),
+        (
+            MessageTarget::SyslogTcp("2001:db8::1".into(), 514),
+            "syslog:tcp:[2001:db8::1]:514",
+        ),
+    ] {
+        assert_eq!(target.to_string(), expected);
+    }
 }

@@ -155,3 +155,20 @@ fn json_has_the_chosen_members() {
          \"http_b\":\"\\u000a\",\"ua\":\"curl/8 \\\"x\\\"\"}\n"
     );
 }
+
+#[test]
+fn long_target_is_truncated_within_a_message() {
+    let request = [&b"GET /"[..], &[b'"'; 20_000], b"?q HTTP/1.1"].concat();
+    let entry = AccessEntry {
+        line: &request,
+        ..entry()
+    };
+    let format = TextFormat::parse("$request_method $uri $uri $status", EscapeMode::Hex);
+    let mut out = Vec::new();
+    TextFormatter::new(Arc::new(format.expect("a format")))
+        .with_limit(LineLimit::MESSAGE)
+        .append(&entry, &EntryDetails::default(), &mut out);
+    let uri = format!("/{}", "\\x22".repeat(2047));
+    let expected = format!("GET {uri} {uri} 200\n");
+    assert!(String::from_utf8_lossy(&out) == expected, "{}", out.len());
+}

@@ -4,25 +4,61 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::time::Instant;
 
 use super::{EntryOutput, LogDestination, OpenOtherwise};
+use crate::loss_report::LossReport;
 
 /// The most bytes of one write, unless a single line is longer.
 const WRITE_LEN_MAX: usize = 64 * 1024;
+
+/// An event for the error log. [`LineEvent::Dropping`] is reported once, until [`LineEvent::WrittenAgain`]: after some
+/// seconds without an error.
+#[derive(Debug)]
+pub enum LineEvent {
+    /// Lines are dropped, because the file can't be written.
+    Dropping(io::Error),
+    /// Lines are written again.
+    WrittenAgain {
+        /// The number of lines that were lost before.
+        lost: u64,
+    },
+}
+
+/// Receives events, on the log's thread.
+pub type OnLineEvent = Box<dyn FnMut(LineEvent) + Send>;
 
 /// Lines in a file.
 pub struct LineOutput {
     target: LogDestination,
     output: LogOutput<File>,
+    report: LossReport,
+    on_event: OnLineEvent,
 }
 
 impl LineOutput {
     /// Writes to the target's file, which is open.
-    pub fn new(target: LogDestination, file: File) -> LineOutput {
+    pub fn new(target: LogDestination, file: File, on_event: OnLineEvent) -> LineOutput {
         LineOutput {
             target,
             output: LogOutput::new(file),
+            report: LossReport::default(),
+            on_event,
         }
+    }
+
+    /// Reports the beginning and the end of losses.
+    fn note_outcome(&mut self, lost: u64, error: Option<io::Error>, now: Instant) {
+        let Some(error) = error else {
+            if let Some(lost) = self.report.note_success(now) {
+                (self.on_event)(LineEvent::WrittenAgain { lost });
+            }
+            return;
+        };
+        if self.report.note_failure() {
+            (self.on_event)(LineEvent::Dropping(error));
+        }
+        self.report.count_lost(lost);
     }
 
     /// Creates the file again if it was deleted: its lines would be lost at the end of the process. A renamed file is
@@ -49,7 +85,9 @@ impl EntryOutput for LineOutput {
 
     fn write(&mut self, entries: &[u8]) -> u64 {
         self.replace_deleted();
-        self.output.write(entries)
+        let (lost, error) = self.output.write(entries);
+        self.note_outcome(lost, error, Instant::now());
+        lost
     }
 
     fn end_round(&mut self) -> u64 {
@@ -102,30 +140,33 @@ impl<W: Write> LogOutput<W> {
         }
     }
 
-    /// Writes whole lines; returns the number of lost lines. A line truncated by a full disk is terminated before the
-    /// next line is written, so that the two do not merge.
-    pub fn write(&mut self, lines: &[u8]) -> u64 {
+    /// Writes whole lines; returns the number of lost lines, and the error. A line truncated by a full disk is terminated
+    /// before the next line is written, so that the two do not merge.
+    pub fn write(&mut self, lines: &[u8]) -> (u64, Option<io::Error>) {
         // If there is still no room, new lines would be appended to the incomplete line.
-        if self.is_mid_line && !self.write_bytes(b"\n").is_empty() {
-            return line_count(lines);
+        if self.is_mid_line
+            && let (_, Some(error)) = self.write_bytes(b"\n")
+        {
+            return (line_count(lines), Some(error));
         }
         self.is_mid_line = false;
-        let rest = self.write_bytes(lines);
+        let (rest, error) = self.write_bytes(lines);
         let written = &lines[..lines.len() - rest.len()];
         self.is_mid_line = written.last().is_some_and(|byte| *byte != b'\n');
-        line_count(rest)
+        (line_count(rest), error)
     }
 
-    /// Writes bytes; returns those that were not written.
-    fn write_bytes<'b>(&mut self, mut bytes: &'b [u8]) -> &'b [u8] {
+    /// Writes bytes; returns those that were not written, and the error.
+    fn write_bytes<'b>(&mut self, mut bytes: &'b [u8]) -> (&'b [u8], Option<io::Error>) {
         while !bytes.is_empty() {
             match self.file.write(bytes) {
-                Ok(len @ 1..) => bytes = &bytes[len..],
+                Ok(0) => return (bytes, Some(ErrorKind::WriteZero.into())),
+                Ok(len) => bytes = &bytes[len..],
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                _ => break,
+                Err(error) => return (bytes, Some(error)),
             }
         }
-        bytes
+        (bytes, None)
     }
 }
 
@@ -151,6 +192,38 @@ pub fn line_count(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::loss_report::RECOVERY;
+
+    fn output(
+        target: &LogDestination,
+        on_event: impl FnMut(LineEvent) + Send + 'static,
+    ) -> LineOutput {
+        let file = open(target).expect("a file");
+        LineOutput::new(target.clone(), file, Box::new(on_event))
+    }
+
+    #[test]
+    fn losses_are_reported_at_their_beginning_and_end() {
+        // /dev/full fails each write with ENOSPC.
+        let target = LogDestination::File("/dev/full".into());
+        let (sender, events) = std::sync::mpsc::channel();
+        let mut output = output(&target, move |event| {
+            let text = match event {
+                LineEvent::Dropping(error) => error.kind().to_string(),
+                LineEvent::WrittenAgain { lost } => format!("again: {lost}"),
+            };
+            sender.send(text).expect("a receiver");
+        });
+        assert_eq!(output.write(b"one\ntwo\n"), 2);
+        assert_eq!(output.write(b"three\n"), 1);
+        let texts = || events.try_iter().collect::<Vec<_>>();
+        assert_eq!(texts(), ["no storage space"]);
+        let now = Instant::now();
+        output.note_outcome(0, None, now);
+        assert_eq!(texts(), [""; 0]);
+        output.note_outcome(0, None, now + RECOVERY);
+        assert_eq!(texts(), ["again: 3"]);
+    }
 
     #[test]
     fn deleted_file_is_created_again_and_a_renamed_one_is_not() {
@@ -158,7 +231,7 @@ mod tests {
         let path = std::env::temp_dir().join(name);
         let renamed = path.with_extension("1");
         let target = LogDestination::File(path.clone());
-        let mut output = LineOutput::new(target.clone(), open(&target).expect("a file"));
+        let mut output = output(&target, |event| panic!("{event:?}"));
         assert_eq!(output.write(b"one\n"), 0);
         std::fs::remove_file(&path).expect("removed");
         assert_eq!(output.write(b"two\n"), 0);
@@ -201,10 +274,10 @@ mod tests {
                 room,
             };
             let mut output = LogOutput::new(disk);
-            let mut lost = output.write(b"one\ntwo\nsix\n");
-            lost += output.write(b"ten\n");
+            let mut lost = output.write(b"one\ntwo\nsix\n").0;
+            lost += output.write(b"ten\n").0;
             output.file.room = 100;
-            lost += output.write(b"last\n");
+            lost += output.write(b"last\n").0;
             let text = String::from_utf8_lossy(&output.file.written).into_owned();
             let is_whole = |line: &&str| ["one", "two", "six", "ten", "last"].contains(line);
             let whole = text.lines().filter(is_whole).count() as u64;

@@ -3,7 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use lowroad_config::{Config, LogTarget, SiteName, SiteRoot};
+use lowroad_config::{Config, LogTarget, SiteRoot};
+use lowroad_site_rules::{BaseFolders, site_label};
 use rustix::fs::Access;
 
 use super::access;
@@ -67,20 +68,33 @@ pub fn served_logs(config: &Config) -> Vec<String> {
         .collect()
 }
 
-/// Finds conditions of access logs that no site fulfils.
-pub fn unknown_sites(config: &Config) -> Vec<String> {
-    let is_known = |name: &&String| {
-        config.sites.iter().any(|site| match site.names.first() {
-            Some(SiteName::Exact(first) | SiteName::Wildcard(first)) => first == *name,
-            // A site without names is named by its root, with symbolic links resolved.
-            _ => true,
-        })
-    };
+/// Finds conditions of access logs that no site fulfils. The warnings begin with file and line.
+pub fn unknown_sites(config: &Config, file: &Path) -> Vec<String> {
     let logs = config.log.access.iter();
-    let names = logs.flat_map(|log| &log.conditions.sites);
-    names
-        .filter(|name| !is_known(name))
-        .map(|name| format!("log: no site has {name:?} as the first of its names"))
+    let conditions: Vec<_> = logs.flat_map(|log| &log.conditions.sites).collect();
+    if conditions.is_empty() {
+        return Vec::new();
+    }
+    let labels = config.sites.iter().map(|site| {
+        // A site without names is named by its root, with symbolic links resolved.
+        BaseFolders::from_site(site).map(|bases| site_label(site, &bases))
+    });
+    // A root that can't be opened is another problem.
+    let Ok(labels) = labels.collect::<io::Result<Vec<String>>>() else {
+        return Vec::new();
+    };
+    let unknown = conditions
+        .into_iter()
+        .filter(|condition| !labels.contains(&condition.name));
+    unknown
+        .map(|condition| {
+            format!(
+                "{}:{}: log: no site has {:?} as the first of its names",
+                file.display(),
+                condition.line,
+                condition.name
+            )
+        })
         .collect()
 }
 

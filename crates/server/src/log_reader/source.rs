@@ -9,6 +9,7 @@ use lowroad_binary_log::files::log_files;
 use lowroad_binary_log::filter::RecordFilter;
 use lowroad_binary_log::{LogReader, ReadDamage, ReadEvent};
 use lowroad_log::AccessEntry;
+use lowroad_log::quantity::quantity;
 
 use crate::terminal_output;
 
@@ -200,8 +201,8 @@ impl LogFileReader {
             }
         }
         if self.lost > 0 {
-            let lost = self.lost;
-            terminal_output::note(format_args!("{path}: {lost} records are missing"));
+            let lost = quantity(self.lost, "record is missing", "records are missing");
+            terminal_output::note(format_args!("{path}: {lost}"));
         }
         Ok(())
     }
