@@ -57,7 +57,10 @@ mod tests {
             ("[server]\nworkers = 3", "server.workers"),
             ("[log]\nlevel = \"warn\"", "log.level"),
             ("[traces]\nsample = 0.5", "traces.sample"),
-            ("[admin]\nlisten = \"127.0.0.1:9\"", "admin.listen"),
+            (
+                "[admin]\nlisten = \"127.0.0.1:9\"\ntoken_file = \"/token\"",
+                "admin.listen, admin.token_file",
+            ),
         ] {
             let note = started.restart_note(&config(text));
             let note = note.expect("a note");

@@ -73,7 +73,10 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         .filter(|study| !study.records.is_empty())
         .count();
     anyhow::ensure!(
-        measured > 0 || !counts.rows.is_empty() || !counts.papers.is_empty(),
+        measured > 0
+            || !counts.rows.is_empty()
+            || !counts.papers.is_empty()
+            || !counts.log_sizes.is_empty(),
         "{}: no results of these experiments in it; make them with `lowroad-lab run`, or name \
          another folder with --results",
         args.results.display()

@@ -98,10 +98,13 @@ fn late_close_by_server_does_not_affect_new_socket() {
     assert_eq!(client.get("/cold?5", "").text(), "/cold?5");
     // The old sockets are still open, but the second migration has ended their connection.
     eprintln!("{:?}", attached.counts());
-    // The threads of the old sockets report the end.
-    let next = || receive.recv_timeout(TEST_TIMEOUT).expect("an old end");
-    let ends: Vec<TcpStream> = (0..5).map(|_| next()).collect();
-    assert_eq!(sockets(&path.server, &client), [1]);
+    // The threads of the old sockets report the end. Their number depends on timing: a connection may also return to
+    // the socket that it had before.
+    let first = receive.recv_timeout(TEST_TIMEOUT).expect("an old end");
+    wait_until("the end of all old sockets", || {
+        (sockets(&path.server, &client) == [1]).then_some(())
+    });
+    let ends: Vec<TcpStream> = std::iter::once(first).chain(receive.try_iter()).collect();
     drop(ends);
     assert_eq!(client.get("/cold?6", "").text(), "/cold?6");
 }
