@@ -1,5 +1,7 @@
 //! Tables of texts and numbers, which can be sorted and filtered. Texts contain only visible characters.
 
+use lowroad_log::escape::is_invisible;
+
 /// A column of a table. The first column is the widest one.
 #[derive(Clone, Copy, Debug)]
 pub struct TableColumn {
@@ -99,14 +101,8 @@ impl TextTable {
 /// Replaces characters that a terminal would interpret: control characters, and those that change the direction of
 /// text or are invisible.
 pub fn visible(text: &str) -> String {
-    let is_hidden = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
-    };
-    let replaced = text
-        .chars()
-        .map(|c| if is_hidden(c) { '\u{fffd}' } else { c });
-    replaced.collect()
+    let shown = |it| if is_invisible(it) { '\u{fffd}' } else { it };
+    text.chars().map(shown).collect()
 }
 
 /// A rate: with decimals if it is small.
