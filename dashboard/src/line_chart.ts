@@ -29,7 +29,7 @@ export interface ChartOptions {
 
 const HEIGHT = 190;
 
-/** Charts whose cursors move together. */
+/** Charts with cursors that move together. */
 const CURSORS = uPlot.sync("time");
 
 export class LineChart {

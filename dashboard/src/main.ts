@@ -198,7 +198,7 @@ class Dashboard {
     const isStale = (state === "lost" || state === "refused") && latest !== undefined;
     setText(byId("state-text"), isStale ? `${STATES[state]}. Numbers of ${timeOfDay(latest.time_ms)}` : STATES[state]);
     setAttribute(byId("state"), "data-state", state);
-    // The last numbers stay, for an operator who looks into a crash, but must not look like current ones.
+    // The last numbers stay, for an operator looking into a crash, but must not look like current ones.
     document.body.classList.toggle("stale", isStale);
   }
 }

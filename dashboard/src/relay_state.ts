@@ -1,4 +1,4 @@
-/** What `lowroad dashboard` adds to the service: the levels below the server, and whether changes are allowed. */
+/** Additions of `lowroad dashboard` to the service: the levels below the server, and whether changes are allowed. */
 
 import type { SoftirqRates } from "./traffic.js";
 

@@ -1,4 +1,4 @@
-/** Tables whose rows are kept and updated in place, so that focus, selection and reading position stay. */
+/** Tables with rows that are kept and updated in place, so that focus, selection and reading position stay. */
 
 import { arrange, element, setAttribute, setText } from "./dom.js";
 

@@ -12,7 +12,7 @@ export function completeUrl(text: string): string {
   return text.includes("://") ? text : `http://${text}`;
 }
 
-/** What a purge has done, from the server's report: `purged 80 443 responses=2`. */
+/** The effect of a purge, from the server's report: `purged 80 443 responses=2`. */
 export function purgeText(report: string, isSoft: boolean): string {
   const kept = report.startsWith("purged-for-now") ? " After a restart, the disk cache may have them again." : "";
   const count = /\bresponses=(\d+)/.exec(report)?.[1];

@@ -2,7 +2,7 @@
 //! members of a JSON object; the format follows up to a line feed, and then bytes of a request.
 //!
 //! Checks, besides the absence of panics: a mistake has an offset within the format; the entry is one line of printable
-//! bytes, whatever the request contains, and a value adds no double quote to text with default escapes.
+//! bytes, regardless of the request's content, and a value adds no double quote to text with default escapes.
 
 #![no_main]
 

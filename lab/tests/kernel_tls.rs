@@ -122,7 +122,7 @@ impl Place {
         text.trim().to_owned()
     }
 
-    /// Number of connections whose data the kernel has encrypted.
+    /// Number of connections with data that the kernel has encrypted.
     fn kernel_tls_count(&mut self) -> u64 {
         self.status("kernel_tls").parse().expect("a number")
     }

@@ -1,5 +1,5 @@
 //! The load generator with correct and faulty servers. Each server is a thread of the test with a socket; the figures
-//! of a run must match what the server has done.
+//! of a run must match the actions of the server.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};

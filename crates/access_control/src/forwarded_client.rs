@@ -1,4 +1,4 @@
-//! Reads what trusted proxies report about a client: its address and its original request. Each proxy appends the
+//! Reads the reports of trusted proxies about a client: its address and its original request. Each proxy appends the
 //! address of its peer to a list. The client's address is therefore the last one that is not a trusted proxy; the
 //! client may have forged everything before it. Forwarded is defined in RFC 7239; `X-Forwarded-…` is not standardized,
 //! but a list in practice.

@@ -210,7 +210,7 @@ impl AccessRule {
         self.refused.fetch_add(1, Relaxed);
     }
 
-    /// Whether the rule applies to a request whose path matches its pattern.
+    /// Whether the rule applies to a request with a path that matches its pattern.
     fn is_for(&self, input: RuleInput) -> bool {
         let methods = &self.config.methods;
         (methods.is_empty() || is_one_of(input.method, methods))

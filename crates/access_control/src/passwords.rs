@@ -264,7 +264,7 @@ impl PasswordFile {
             true => is_argon2(&credentials.password, hash),
             false => bcrypt::verify(&credentials.password, hash).unwrap_or(false),
         };
-        // Combined only after the verification, whose duration must not reveal whether the user exists.
+        // Combined only after the verification: its duration must not reveal whether the user exists.
         is_right && user_exists
     }
 

@@ -130,7 +130,7 @@ impl AcmeFolder {
         self.write(&self.account_file(account), text)
     }
 
-    /// Retires an account that the authority no longer knows, or whose file is damaged: renames the file.
+    /// Retires an account that the authority no longer knows, or that has a damaged file: renames the file.
     pub fn forget_account(&self, account: &str) {
         // The file is renamed instead of deleted, since the key may still be needed to recover the account.
         let file = self.account_file(account);

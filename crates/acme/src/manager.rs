@@ -87,7 +87,7 @@ struct ManagerState {
     orders: SlidingWindow,
     /// Limits the new names requested on demand.
     demand_window: SlidingWindow,
-    /// Names whose requests were refused: the second until which they are refused, and the reason.
+    /// Names with refused requests: the second until which they are refused, and the reason.
     denied: HashMap<String, (u64, DemandRefusal)>,
 }
 
@@ -177,7 +177,7 @@ impl CertificateManager {
         self.shared.add_to(certificates);
     }
 
-    /// The certificate whose first name is `name`, for example for clients without SNI.
+    /// The certificate with the first name `name`, for example for clients without SNI.
     pub fn pair(&self, name: &str) -> Option<CertificatePair> {
         self.shared.pair(name)
     }

@@ -136,7 +136,7 @@ impl RenewalPlan {
     }
 
     /// Records an issued certificate. The next order follows after at least an hour, even if the window is earlier: an
-    /// authority whose certificates are always due for renewal would otherwise cause endless orders.
+    /// authority with certificates that are always due for renewal would otherwise cause endless orders.
     pub fn record_issued(
         &mut self,
         now_s: u64,

@@ -67,7 +67,7 @@ pub fn decompress(
             &unmasked[..]
         }
     };
-    // zstd writes at most this many bytes, whatever the frame claims.
+    // zstd writes at most this many bytes, even if the frame claims more.
     let raw = decompressor.decompress(payload, header.raw_len);
     let raw = raw.map_err(|_| BlockError::Compression)?;
     // A frame that ends early is valid for zstd, and would leave columns without their bytes.

@@ -330,7 +330,7 @@ impl EntryOutput for LogFiles {
 
     fn reopen(&mut self, open_otherwise: OpenOtherwise) -> io::Result<()> {
         let target = LogDestination::File(self.path.clone());
-        // The folder may belong to root, whose rights the process has given up; a helper opens the file then.
+        // The folder may belong to root, and the process has given up root's rights; a helper opens the file then.
         let opened = writer::open(&target).or_else(|error| open_otherwise(&self.path, error));
         self.file = opened?;
         // The operator may have removed the cause of a failed rotation.

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Numbers are little endian, checksums CRC-32. The payload is a zstd frame. A payload that contains the magic is
-//! masked: combined by exclusive or with a pseudorandom sequence, whose number is `mask`. Clients choose a part of the
+//! masked: combined by exclusive or with a pseudorandom sequence with the number `mask`. Clients choose a part of the
 //! payload; without masks, their bytes could look like a block to a reader behind damage. The session, a random number,
 //! is a part of the sequence's seed, so that a client can't choose bytes that contain the magic after masking.
 
@@ -31,7 +31,7 @@ const CHECKED_LEN: usize = 56;
 pub enum BlockKind {
     /// The description of columns (`schema`).
     Schema,
-    /// Records whose values blocks refer to, and whose texts zstd uses as its dictionary.
+    /// Records with values to which blocks refer. Zstd uses the records' texts as its dictionary.
     Dictionary,
     /// Records.
     Records,

@@ -6,7 +6,7 @@ pub const TEXT_LEN_MAX: usize = 32 * 1024;
 pub const WORD_LEN_MAX: usize = 64;
 /// A block closes at this many records.
 pub const BLOCK_RECORDS_MAX: usize = 32 * 1024;
-/// The columns of a block, uncompressed: what a block of the limits above takes at most, rounded up.
+/// The columns of a block, uncompressed: the maximum size of a block within the limits above, rounded up.
 pub const RAW_LEN_MAX: usize = 16 << 20;
 /// The compressed columns of a block. zstd grows incompressible bytes by less than a half per cent.
 pub const PAYLOAD_LEN_MAX: usize = RAW_LEN_MAX + RAW_LEN_MAX / 128;

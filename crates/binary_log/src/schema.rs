@@ -101,7 +101,7 @@ pub struct ColumnLayout {
     pub value_type: ColumnType,
     /// The encoding.
     pub encoding: ColumnEncoding,
-    /// The table column whose value predicts this one.
+    /// The table column with the value that predicts this one.
     pub context: Option<LogColumn>,
 }
 

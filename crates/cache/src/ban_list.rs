@@ -1,6 +1,6 @@
 //! The ban list: purges as rules. A response that was stored before a matching rule is invalid (hard purge) or stale
-//! (soft purge). There are two kinds of entries: rules, whose meaning the caller defines, and marks for names (hashes)
-//! by which an object can be purged.
+//! (soft purge). There are two kinds of entries: rules, with a meaning that the caller defines, and marks for names
+//! (hashes) by which an object can be purged.
 //!
 //! Adding an entry has a constant cost, however many responses are stored. Entries are numbered by generations. An
 //! object stores the generation up to which it was checked, and is compared only with younger entries: the marks of the

@@ -148,7 +148,7 @@ pub fn age_ms(times: &TimeFields<'_>, received: &ReceiveTime) -> u64 {
 }
 
 /// Converts the value of Age to ms. Caches truncate Age to whole seconds, so on average the true age is half a second
-/// higher. With this correction, a worker whose clock is slightly behind that of the storing worker does not send a
+/// higher. With this correction, a worker with a clock slightly behind that of the storing worker does not send a
 /// lower Age than the origin did.
 fn age_field_ms(secs: u64) -> u64 {
     const CUT_MS: u64 = 500;

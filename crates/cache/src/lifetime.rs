@@ -15,7 +15,7 @@ pub struct StoragePlan {
     pub freshness: Freshness,
     /// Each use needs validation.
     pub no_cache: bool,
-    /// Stale reuse is limited to `swr_secs` and `sie_secs`, whatever the client accepts. Set for `must-revalidate`
+    /// Stale reuse is limited to `swr_secs` and `sie_secs`, even if the client accepts more. Set for `must-revalidate`
     /// (then both are 0), for `s-maxage`, and for a freshness lifetime of 0.
     pub must_revalidate: bool,
     /// `stale-while-revalidate`: for this time after the end of freshness, the response is reused while it is validated
@@ -45,7 +45,7 @@ pub struct ReuseDeadlines {
     pub sie_until_ms: u64,
     /// Each use needs validation.
     pub no_cache: bool,
-    /// Stale reuse ends at `swr_until_ms` and `sie_until_ms`, whatever the client accepts.
+    /// Stale reuse ends at `swr_until_ms` and `sie_until_ms`, even if the client accepts more.
     pub must_revalidate: bool,
     /// The response could be reused without validation when it arrived: fresh, or within `stale-while-revalidate`.
     pub was_reusable_on_arrival: bool,

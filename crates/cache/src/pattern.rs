@@ -1,4 +1,4 @@
-//! Purge patterns: match the requests whose stored responses a purge removes. A pattern is everything, one URL, all
+//! Purge patterns: match the requests with stored responses that a purge removes. A pattern is everything, one URL, all
 //! URLs with a prefix, or a host.
 //!
 //! In doubt, a pattern matches: a needless purge costs a fetch, a missed one leaves a stale response. So targets are

@@ -39,8 +39,8 @@ pub struct StoragePolicy {
     pub stale_if_error_secs: u64,
     /// Which responses with Set-Cookie are stored.
     pub cookies: CookiePolicy,
-    /// Store responses whose Vary names any fields; the caller must compare them ([`crate::vary`]). Otherwise Vary may
-    /// name only Accept-Encoding.
+    /// Store responses with a Vary that names any fields; the caller must compare them ([`crate::vary`]). Otherwise
+    /// Vary may name only Accept-Encoding.
     pub varies: bool,
     /// Treat Accept-Encoding as a selecting field even if Vary does not name it, since servers may omit it there.
     pub encoding_in_key: bool,

@@ -1,5 +1,5 @@
-//! Selecting fields (Vary): a stored response answers only requests whose fields named by Vary have the same values as
-//! in the original request. Read RFC 9111 §4.1 and RFC 9110 §12.5.5.
+//! Selecting fields (Vary): a stored response answers only requests in which the fields named by Vary have the same
+//! values as in the original request. Read RFC 9111 §4.1 and RFC 9110 §12.5.5.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

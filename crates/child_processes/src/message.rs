@@ -75,7 +75,7 @@ impl From<MessageError> for io::Error {
     }
 }
 
-/// What a sender does while the socket's buffer is full.
+/// The behaviour of a sender while the socket's buffer is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendMode {
     /// Wait for room.

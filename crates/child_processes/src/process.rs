@@ -172,8 +172,8 @@ impl ChildProcess {
 pub struct ChildHandle(Arc<OwnedFd>);
 
 impl ChildHandle {
-    /// Waits for the end of a helper whose channel is closed. Otherwise a supervisor would find processes that outlive
-    /// the server, kill them, and log that.
+    /// Waits for the end of a helper after its channel is closed. Otherwise a supervisor would find processes that
+    /// outlive the server, kill them, and log that.
     pub fn wait_for_helper(&self) {
         let deadline = Instant::now() + HELPER_END_TIMEOUT;
         if ready([Some(readable(&*self.0))], Some(deadline)).is_ok_and(|[ended]| ended) {

@@ -2,7 +2,7 @@
 //!
 //! Each application has a supervising thread. An application that ends is restarted after a delay, which grows as long
 //! as its lifetimes are short (`life_cycle`). It leads a process group, which is killed when the application ends, and
-//! when the server ends, for whatever reason.
+//! when the server ends, for any reason.
 
 mod leftover_processes;
 mod life_cycle;

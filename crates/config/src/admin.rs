@@ -15,7 +15,7 @@ pub(crate) fn admin(section: ConfigSection<'_>) -> (AdminConfig, KeyPosition) {
         read_token_file: file("read_token_file"),
     };
     let has_token = admin.token_file.is_some() || admin.read_token_file.is_some();
-    // Without a token, everyone who can connect to the port could stop the server.
+    // Without a token, any client that can connect to the port could stop the server.
     if is_listen_set && !has_token {
         section.report(
             "listen is set, but neither token_file nor read_token_file",

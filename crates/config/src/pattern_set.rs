@@ -2,9 +2,9 @@
 //!
 //! Literal prefilter, as in Hyperscan and RE2's FilteredRE2. Each pattern is represented by one of its literals, the
 //! one that the fewest patterns share. An Aho-Corasick automaton finds all of these literals in one pass over the path.
-//! Only candidates (patterns whose literal was found) are then verified, each once and in a time linear in the path,
-//! for all path forms of its scope. A pattern whose literal is absent costs nothing. In the worst case, a path that
-//! contains the literals of all patterns, each pattern costs one pass over the path per part.
+//! Only candidates (patterns with a literal that was found) are then verified, each once and in a time linear in the
+//! path, for all path forms of its scope. A pattern costs nothing if its literal is absent. In the worst case, a path
+//! that contains the literals of all patterns, each pattern costs one pass over the path per part.
 //!
 //! Patterns without a literal (`/**`, `*`), and regular expressions without a known literal, are candidates for each
 //! path.
@@ -204,7 +204,7 @@ impl PatternSet {
         matching
     }
 
-    /// The candidates for a path: patterns whose literal occurs in the path, and patterns without a literal.
+    /// The candidates for a path: patterns with a literal that occurs in the path, and patterns without a literal.
     fn candidates(&self, path: &[u8]) -> Vec<u32> {
         let Some(prefilter) = &self.prefilter else {
             return self.unfiltered.clone();

@@ -81,7 +81,7 @@ impl TableReference {
         self.header.trim_matches(['[', ']'])
     }
 
-    /// The line that makes a key valid whose [`KeyReference::with`] contains `with`.
+    /// The line that makes a key with `with` in its [`KeyReference::with`] valid.
     pub fn with_line(&self, with: &str) -> Option<&'static str> {
         let found = self.with_lines.iter().find(|(word, _)| *word == with);
         found.map(|(_, line)| *line)

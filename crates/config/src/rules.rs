@@ -245,7 +245,7 @@ fn remove(item: ConfigValue<'_>) -> Vec<String> {
 
 fn redirect_status(item: &ConfigValue<'_>) -> Option<u16> {
     let status = item.read(crate::value::count)?;
-    // The statuses whose Location is the target of a redirect (RFC 9110 §15.4); 300 and 304 are different.
+    // The statuses with a Location that is the target of a redirect (RFC 9110 §15.4); 300 and 304 are different.
     let allowed = [301, 302, 303, 307, 308];
     let found = allowed
         .into_iter()
@@ -343,7 +343,7 @@ fn check_captures(from: &PathSelector, to: &str, item: &ConfigValue<'_>) {
     }
 }
 
-/// Reports a redirect whose destination matches the same redirect: a loop.
+/// Reports a redirect with a destination that matches the same redirect: a loop.
 fn check_loop(redirect: &RedirectConfig, to: &ConfigValue<'_>) {
     // A sample destination, with `x` in place of captures and the query.
     let sample = template_parts(&redirect.to)

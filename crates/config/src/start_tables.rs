@@ -1,5 +1,5 @@
-//! The tables that a server reads only at its start, kept as text: a reload compares them, to name the keys whose changes
-//! need a restart.
+//! The tables that a server reads only at its start, kept as text: a reload compares them, to name the changed keys
+//! that need a restart.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

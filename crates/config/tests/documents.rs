@@ -104,7 +104,7 @@ fn reference_keys_equal_keys_of_parser() {
 #[test]
 fn reference_contains_all_tables() {
     let paths: Vec<&str> = reference::TABLES.iter().map(|table| table.path()).collect();
-    // A key whose meaning refers to another page is a table.
+    // A key with a meaning that refers to another page is a table.
     for table in reference::TABLES {
         let of_tables = table
             .keys

@@ -18,7 +18,7 @@ pub struct IndexJournal<F: SegmentFiles> {
     /// The length of the valid records in bytes; later bytes will be overwritten.
     pub end: u64,
     file: Arc<F::File>,
-    /// Hashes whose removals are not written yet.
+    /// Hashes with removals that are not yet written.
     pending: Vec<u64>,
 }
 

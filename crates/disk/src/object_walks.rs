@@ -29,7 +29,7 @@ impl<F: SegmentFiles> DiskStore<F> {
         })
     }
 
-    /// Examines up to `count` objects, and removes those whose key and metadata match. Returns whether there may be
+    /// Examines up to `count` objects, and removes those with matching key and metadata. Returns whether there may be
     /// more. Objects committed during the walk may be missed. Blocks on the disk.
     pub fn purge(
         &self,

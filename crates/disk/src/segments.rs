@@ -1,7 +1,7 @@
 //! The state of the segments and their objects in memory, without file operations.
 //!
 //! A **shared** segment gets consecutive records until it is full. A **sole** segment has a single record: a large one,
-//! or one whose length was unknown when its write began. The oldest segment is evicted first.
+//! or one with a length that was unknown when its write began. The oldest segment is evicted first.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! A worker whose service answers `/LEN` with a body of that length, to measure the cost of a request in the engine and
-//! the kernel.
+//! A worker with a service that answers `/LEN` with a body of that length, to measure the cost of a request in the
+//! engine and the kernel.
 //!
 //! `lowroad-lab icount --file target/release/examples/request_cost --cmd 'request_cost 80 &' --url /1024 --url /102400`
 

@@ -252,7 +252,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         }
     }
 
-    /// Starts the drain: connections whose handshake is in progress are still accepted, but no later ones; idle
+    /// Starts the drain: connections with a handshake in progress are still accepted, but no later ones; idle
     /// connections stay for a moment, in which a request in flight can still arrive.
     pub(crate) fn drain(&mut self, timeout_ms: u64) {
         let now_ms = self.context.driver.now_ms();

@@ -162,7 +162,8 @@ impl<D: IoDriver, V: HttpService> WorkerContext<D, V> {
         });
     }
 
-    /// Adds the record of a response whose last frames are in the output; the service gets it back once they were sent.
+    /// Adds the record of a response that has its last frames in the output; the service gets it back once they were
+    /// sent.
     pub fn push_framed_record(&mut self, record: Option<V::Record>, body_len: u64) {
         if let Some(record) = record {
             let end = self.out.bytes.len() as u64;

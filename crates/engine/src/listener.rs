@@ -11,7 +11,7 @@ use crate::system_calls;
 
 /// The backlog of connections to be accepted; the kernel caps it at `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
-/// Seconds for which the kernel may hold back a connection whose client has not sent anything.
+/// Seconds for which the kernel may hold back a connection on which the client has not sent anything.
 const DEFER_ACCEPT_S: i32 = 1;
 
 /// A listening socket.

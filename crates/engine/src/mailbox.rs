@@ -51,7 +51,7 @@ impl<M> WorkerMailbox<M> {
         }
     }
 
-    /// Moves all messages, in order, into an empty vector, whose memory the queue uses from then on.
+    /// Moves all messages, in order, into an empty vector. The queue uses the vector's memory from then on.
     pub fn take(&self, messages: &mut Vec<M>) {
         debug_assert!(messages.is_empty(), "what is there would come again");
         std::mem::swap(&mut *self.queue(), messages);

@@ -1,5 +1,5 @@
-//! Decides what a panic ends: the whole process if the thread does vital work, otherwise one piece of the thread's
-//! work.
+//! Decides the scope of a panic: it ends the whole process if the thread does vital work, otherwise one piece of the
+//! thread's work.
 
 use std::cell::Cell;
 use std::io;
@@ -15,7 +15,7 @@ thread_local! {
 }
 
 /// Runs vital work: until it returns, a panic of this thread ends the process, if the panic hook checks [`is_vital`].
-/// The exceptions on such a thread are tasks, whose panics end only the task ([`crate::tasks::is_polling`]).
+/// The exceptions on such a thread are tasks: their panics end only the task ([`crate::tasks::is_polling`]).
 pub fn vital<T>(work: impl FnOnce() -> T) -> T {
     let before = IS_VITAL.replace(true);
     let done = work();
@@ -30,7 +30,7 @@ pub fn is_vital() -> bool {
 
 /// Starts a thread for `work`. If `work` panics, which the panic hook reports, it is called again after a pause; the
 /// thread ends when `work` returns. State that `work` shares must be valid wherever `work` may panic, or be protected
-/// by a lock whose next owner repairs it.
+/// by a lock and repaired by the lock's next owner.
 ///
 /// # Errors
 /// The system can't start a thread.

@@ -121,8 +121,8 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Handles a response whose head and body in memory were written. `may_follow`: the client may have sent another
-    /// request.
+    /// Handles a response after its head and body in memory were written. `may_follow`: the client may have sent
+    /// another request.
     pub(crate) fn on_response_written(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -136,7 +136,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Sends output that is ready, and resumes requests whose outcome has arrived.
+    /// Sends output that is ready, and resumes requests after the arrival of their outcome.
     pub(crate) fn proceed(&mut self, worker: &mut WorkerContext<D, V>) {
         match self.protocol {
             Protocol::Http1(_) => self.resume_deferred(worker),

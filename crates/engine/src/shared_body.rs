@@ -71,7 +71,7 @@ struct SharedBodyPart {
     bytes: Bytes,
     /// The offset of the part's first byte.
     offset: u64,
-    /// The number of readers whose next part this is.
+    /// The number of readers that read this part next.
     readers: usize,
 }
 
@@ -368,7 +368,7 @@ impl SharedBodyReader {
 }
 
 impl ReaderState {
-    /// A reader whose next part has this number; `usize::MAX`: the reader uses no parts.
+    /// A reader that reads the part with this number next; `usize::MAX`: the reader uses no parts.
     fn reader_at(
         body: &Arc<Mutex<SharedBodyState>>,
         state: &mut SharedBodyState,

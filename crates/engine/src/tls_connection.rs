@@ -54,7 +54,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         } else if self.is_idle() {
             self.finish(worker);
         } else if let Protocol::Http1(http) = &mut self.protocol {
-            // A response whose head is not written yet announces the close.
+            // A response with a head that is not written yet announces the close.
             http.close();
         }
     }

@@ -25,7 +25,7 @@ pub(crate) struct ClientTransport<S> {
     pub peer: IpAddr,
     /// The client's port; 0 if it is not known.
     pub peer_port: u16,
-    /// The proxy whose PROXY header contained the peer's address; boxed, since few connections have one.
+    /// The proxy that sent the peer's address in its PROXY header; boxed, since few connections have one.
     pub proxy: Option<Box<IpAddr>>,
     /// No PROXY header is expected, or it was read.
     pub is_proxy_header_done: bool,

@@ -104,7 +104,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
                 connection.receive(context, true)
             });
         }
-        // Messages and tasks are handled after the sockets, whose events may wake tasks and post messages.
+        // Messages and tasks are handled after the sockets: socket events may wake tasks and post messages.
         self.handle_notification();
         self.check_deadlines();
         self.context

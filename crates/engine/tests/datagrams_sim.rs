@@ -1,4 +1,4 @@
-//! Tests of datagrams in the simulator, whose network loses, duplicates, delays, reorders and marks them, limits their
+//! Tests of datagrams in the simulator. Its network loses, duplicates, delays, reorders and marks them, limits their
 //! length, and changes the addresses of peers; sockets may be full.
 
 mod datagram_exchange;

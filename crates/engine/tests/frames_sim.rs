@@ -362,7 +362,7 @@ fn cancelled_streams_and_connections_leave_no_state() {
 fn frame_on_invalid_stream_is_a_protocol_error() {
     let mut case = Case::new(1, mild_faults(), settings());
     let mut h2_client = SimH2Client::connect(&case.world, false);
-    // A frame on a stream whose number is even, so that the client can't have opened it.
+    // A frame on a stream with an even number, so that the client can't have opened it.
     case.world
         .send(h2_client.id, b"\x00\x00\x01\x00\x01\x00\x00\x00\x02x");
     case.turn_for(100);
@@ -406,8 +406,8 @@ fn pings_do_not_extend_the_idle_timeout() {
     assert_eq!(case.counters.idle_timeouts.value(), 1);
 }
 
-/// A stream whose request body never arrives is reset; the connection, on which other requests are answered, stays open
-/// until the idle timeout.
+/// A stream is reset if its request body never arrives; the connection, on which other requests are answered, stays
+/// open until the idle timeout.
 #[test]
 fn body_timeout_resets_the_stream_and_not_the_connection() {
     // With seeds from 64 on, sends complete late.

@@ -300,7 +300,7 @@ fn faults(seed: u64) -> FaultRates {
 }
 
 impl Case {
-    /// A case whose client has sent a request, and then one for an upgrade.
+    /// A case with a client that has sent a request, and then one for an upgrade.
     fn new(seed: u64, behavior: ProgramBehavior) -> Case {
         Case::with(seed, behavior, None)
     }

@@ -1,4 +1,5 @@
-//! Upstream connections in the simulator, whose peer is the test, and helpers that complete jobs after random delays.
+//! Upstream connections in the simulator, with the test as their peer, and helpers that complete jobs after random
+//! delays.
 
 use std::any::Any;
 use std::io;

@@ -40,7 +40,7 @@ pub struct SimWorld {
     next_socket: usize,
 }
 
-/// What the world knows of a driver.
+/// The world's knowledge of a driver.
 pub struct DriverWaits {
     /// The events that the driver's next wait returns.
     pub events: VecDeque<DriverEvent>,

@@ -48,7 +48,7 @@ pub struct LoadRequest {
     pub path: Box<[u8]>,
     /// The content coding; all but identity require `base`.
     pub encoding: ContentCoding,
-    /// The stored object whose files are to be checked, or the identity from which a coding is made.
+    /// The stored object of which the files are to be checked, or the identity from which a coding is made.
     pub base: Option<ObjectArc>,
     /// The key in the store.
     pub key: Box<[u8]>,
@@ -357,7 +357,7 @@ impl FileLoader {
             located.file = folder::wait_until_stable(located.file)?;
             let (sources, linked) = self.sources(rules, folder, &located);
             if linked {
-                // A precompressed file is a link, whose target may be in a folder that is not watched.
+                // A precompressed file is a link. Its target may be in a folder that is not watched.
                 located.trust = None;
             }
             let is_unchanged = |old: &StoredObject| {

@@ -24,7 +24,7 @@ pub use self::file_activity::{wait_until_stable, with_current_stamp};
 pub struct OpenFailure {
     /// The status for the client.
     pub status: StatusCode,
-    /// The path has symbolic links, whose targets may change without a report for the watched folder.
+    /// The path has symbolic links with targets that may change without a report for the watched folder.
     pub linked: bool,
 }
 
@@ -48,7 +48,7 @@ pub enum PathTarget {
     Folder,
 }
 
-/// What a path was resolved to.
+/// The result of resolving a path.
 pub struct ResolvedPath {
     /// The target.
     pub target: PathTarget,

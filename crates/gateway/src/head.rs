@@ -41,7 +41,7 @@ pub enum OutputForm {
     Cgi,
     /// A CGI head from a FastCGI server: Content-Type may be missing, which other web servers accept as well.
     FastCgi,
-    /// A complete HTTP head with a status line, from a program whose name begins with `nph-` (non-parsed header).
+    /// A complete HTTP head with a status line, from a program with a name that begins with `nph-` (non-parsed header).
     Http,
 }
 

@@ -113,7 +113,7 @@ impl RetryableRequest {
 }
 
 impl ProxyHandler {
-    /// Creates the handler of a route to `origin`, whose servers are taken from `origins`. Resolves host names.
+    /// Creates the handler of a route to `origin`, with its servers taken from `origins`. Resolves host names.
     ///
     /// # Errors
     /// TLS cannot be set up; the text is for the operator.

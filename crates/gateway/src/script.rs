@@ -180,7 +180,7 @@ impl ScriptRules {
 /// The lengths of a path's prefixes: before each slash except the first, and the whole path.
 fn prefix_ends(path: &[u8]) -> impl Iterator<Item = usize> {
     let slashes = (1..path.len()).filter(|index| path[*index] == b'/');
-    // A path with a final slash ends with a folder, whose end is already included.
+    // A path with a final slash ends with a folder. The folder's end is already included.
     let full_len = (path.len() > 1 && !path.ends_with(b"/")).then_some(path.len());
     slashes.chain(full_len)
 }

@@ -38,7 +38,7 @@ fn handler(
     (Arc::new(handler), notices)
 }
 
-/// A server whose response to every request is its name.
+/// A server that responds to every request with its name.
 async fn named(name: &'static str) -> Responder {
     Responder::start(move |mut peer: Peer| async move {
         while let Some((id, body)) = peer.request().await {
@@ -111,7 +111,7 @@ fn unreachable_server_is_skipped_and_then_ejected() {
     }
 }
 
-/// A script whose output is not a valid response does not count against its server.
+/// A script with output that is not a valid response does not count against its server.
 #[test]
 fn invalid_script_output_does_not_eject_server() {
     runtime().block_on(async {

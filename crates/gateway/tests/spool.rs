@@ -1,4 +1,4 @@
-//! Spools without a server: data arrives intact whichever side is slow, and handlers get a request when its body is
+//! Spools without a server: data arrives intact if either side is slow, and handlers get a request when its body is
 //! complete.
 
 mod cgi_support;

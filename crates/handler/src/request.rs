@@ -34,7 +34,7 @@ pub struct HandlerRequest {
     pub local: SocketAddr,
     /// The TLS parameters, if the connection uses TLS.
     pub tls: Option<Arc<TlsInfo>>,
-    /// What a trusted proxy has reported in forwarding fields, if the connection is from one.
+    /// The report of a trusted proxy in forwarding fields, if the connection is from one.
     pub forwarded: Option<Arc<ForwardedRequest>>,
     /// The site's document root for this host: absolute, without symbolic links.
     pub root: Arc<Path>,

@@ -96,7 +96,7 @@ impl UpstreamReport {
     pub fn lines(&self) -> Vec<String> {
         let servers = self.servers.iter().map(UpstreamStatus::line);
         let mut lines: Vec<String> = servers.chain(self.faults.iter().cloned()).collect();
-        // Origins are in a hash map, whose order varies, but a report should have a stable order.
+        // Origins are in a hash map. Its order varies, but a report should have a stable order.
         lines.sort_unstable();
         lines
     }

@@ -71,7 +71,7 @@ impl<'v> HeadWriter<'v> {
         self.end()
     }
 
-    /// Adds a field whose value is appended by `write`, which must write only bytes that are valid in a value.
+    /// Adds a field with a value that `write` appends. `write` must write only bytes that are valid in a value.
     pub fn field_by(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) -> &mut Self {
         self.name(name);
         write(self.0);

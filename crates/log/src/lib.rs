@@ -1,4 +1,4 @@
-//! Logs whose producers never block: the lines of the access log, the error log, and the thread that writes both.
+//! Logs with producers that never block: the lines of the access log, the error log, and the thread that writes both.
 //!
 //! The crate does not depend on the server: [`access`] formats the line of a response, [`format`] parses formats of
 //! operators, [`writer`] passes entries to a file, and [`error`] prefixes messages with level and time.

@@ -51,7 +51,7 @@ impl LatencyHistogram {
         self.record_in(bucket_index(duration_us), duration_us);
     }
 
-    /// Records a duration whose bucket is known.
+    /// Records a duration with a known bucket.
     #[inline]
     pub fn record_in(&self, bucket: BucketIndex, duration_us: u64) {
         add(&self.sum_us, duration_us);

@@ -181,8 +181,8 @@ pub unsafe fn stop<M: Module>(state: *mut c_void) {
     let _ = catch_unwind(AssertUnwindSafe(|| module.stop()));
 }
 
-/// Defines the functions that a shared library or WebAssembly module exports. Must be used once in a crate whose
-/// `crate-type` includes `cdylib`.
+/// Defines the functions that a shared library or WebAssembly module exports. Must be used once in a crate with a
+/// `crate-type` that includes `cdylib`.
 #[macro_export]
 macro_rules! export {
     ($module:ty) => {

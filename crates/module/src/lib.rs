@@ -1,6 +1,6 @@
 //! The API for modules of the Lowroad web server: code that answers requests.
 //!
-//! A module is a state machine. The server calls [`Module::handle`] with an event. The module does what is possible
+//! A module is a state machine. The server calls [`Module::handle`] with an event. The module does all it can
 //! immediately, and returns whether the response is complete or the module waits for another event. It must not block,
 //! since the worker's other requests wait in the meantime.
 //!

@@ -28,7 +28,7 @@ pub struct LoginRequest {
     /// Time limit for statements, enforced by the server, in milliseconds; 0: none.
     pub statement_timeout_ms: u32,
     /// Whether the password may be sent without TLS, encrypted with a public key that the server sends: an active
-    /// attacker who impersonates the server can then learn the password. `sha256_password` always requires the full
+    /// attacker impersonating the server can then learn the password. `sha256_password` always requires the full
     /// password; `caching_sha2_password` (MySQL 8) requires it for users that are not in the server's cache. Without
     /// TLS and without this setting, such a login is an error.
     pub trusts_key: bool,

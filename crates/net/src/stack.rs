@@ -337,7 +337,7 @@ fn arp_message<L: LinkDevice>(cx: &mut StackContext<'_, L>, from: [u8; 6], bytes
     }
     let is_for_us = message.to == local.address;
     if cx.core.arp.learn(&message, is_for_us, now_us) {
-        // Connections whose next hop is still unknown register again.
+        // Connections with a next hop that is still unknown register again.
         while let Some(index) = cx.core.without_mac.pop() {
             cx.core.mark(index);
         }

@@ -45,7 +45,7 @@ fn folded(one: u64, other: u64) -> u64 {
 
 impl FlowSteering {
     /// Steers to `count` cores, at least one. `secret` must be from a cryptographic random source and new at each
-    /// start: an attacker who knows the keys could direct all connections to one core. The hash tables use the same
+    /// start: an attacker with the keys could direct all connections to one core. The hash tables use the same
     /// secret, but do not reveal the keys.
     #[must_use]
     pub fn new(secret: &[u8; 32], count: u16) -> FlowSteering {

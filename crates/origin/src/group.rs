@@ -316,7 +316,7 @@ impl<P> MemberGroup<P> {
         true
     }
 
-    /// Marks a member, whose health is unknown, as down until checks succeed.
+    /// Marks a member of unknown health as down until checks succeed.
     pub fn mark_down(&mut self, id: MemberId) {
         if let Some(member) = self.member_mut(id) {
             member.is_healthy = false;
@@ -440,7 +440,7 @@ impl<P> MemberGroup<P> {
             CandidateTier::Backup => {
                 member.backup && self.is_member_healthy(member, clients, now_ms)
             }
-            // All members that are not draining, whatever their health.
+            // All members that are not draining, regardless of their health.
             CandidateTier::Panic => true,
         }
     }

@@ -7,9 +7,9 @@
 //! still waits in the backlog for a process. A new connection on which the server has not sent anything is called
 //! silent. If a silent connection has waited for [`CROWDED_MS`], the server counts as crowded: idle connections are
 //! closed, and no connection is kept after its use. Otherwise a connection is not kept if a silent connection has
-//! waited for longer than the whole use, and for at least [`SILENCE_MIN_MS`]. Silent connections whose request the
-//! server has read are not counted, since a process handles them. Closing idle connections for younger silent ones
-//! would only cause further new connections.
+//! waited for longer than the whole use, and for at least [`SILENCE_MIN_MS`]. Silent connections are not counted if the
+//! server has read their request, since a process handles them. Closing idle connections for younger silent ones would
+//! only cause further new connections.
 
 use lowroad_engine::upstream_socket::PeerReception;
 

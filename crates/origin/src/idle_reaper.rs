@@ -8,7 +8,7 @@ use crate::connector::PoolConnector;
 use crate::idle_connections::CROWDED_MS;
 use crate::pool::{ConnectionPool, PoolState};
 
-/// What a reaper task closes.
+/// The connections that a reaper task closes.
 pub struct ReaperTarget<C> {
     pause: Duration,
     /// Returns the connections to close at this time; `None` if no connections are left to check.

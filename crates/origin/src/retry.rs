@@ -137,7 +137,7 @@ pub fn may_retry(
 const RETRY_COST: u64 = 100;
 /// The maximum time for which `budget_per_s` accumulates, in seconds.
 const SAVED_S_MAX: u64 = 10;
-/// The maximum number of requests whose `budget_percent` accumulates.
+/// The maximum number of requests for which `budget_percent` accumulates.
 const SAVED_REQUESTS_MAX: u64 = 1_000;
 
 /// Retry budget: a token bucket that is filled by requests and by time, and emptied by retries.

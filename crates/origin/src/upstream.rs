@@ -1,5 +1,5 @@
 //! A member group that all workers share, with its retry budget. Each attempt of a request at a member is an
-//! `UpstreamAttempt`, whose outcome is reported to the group even if the request is cancelled.
+//! `UpstreamAttempt`. Its outcome is reported to the group even if the request is cancelled.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

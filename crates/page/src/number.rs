@@ -21,7 +21,7 @@ fn to_integer(value: MachineValue) -> Option<i128> {
         MachineValue::Bool(number) => Some(i128::from(number)),
         MachineValue::Int(number) => Some(i128::from(number)),
         MachineValue::UInt(number) => Some(i128::from(number)),
-        // Only a float whose value is exactly an integer is converted; the comparison is false for NaN.
+        // Only a float with a value that is exactly an integer is converted; the comparison is false for NaN.
         MachineValue::Float(number) if number as i64 as f64 == number => {
             Some(i128::from(number as i64))
         }

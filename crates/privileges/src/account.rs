@@ -88,9 +88,9 @@ impl ServerAccount {
         }
     }
 
-    /// Opens a log while this process is root, and gives it to the user, who can then open it again after rotation. If
-    /// the user, or another user, can change what the path refers to, the file is opened with the user's rights;
-    /// otherwise root could be made to write to any file.
+    /// Opens a log while this process is root, and gives it to the user. The user can then open it again after
+    /// rotation. If the user, or another user, can make the path refer to another file, the file is opened with the
+    /// user's rights; otherwise root could be made to write to any file.
     ///
     /// # Errors
     /// Those of open(2).
@@ -112,8 +112,8 @@ impl ServerAccount {
     }
 
     /// Opens a file of secrets, for reading and writing, while this process is root. If the user, or another user, can
-    /// change what the path refers to, `open` opens the file with the user's rights; otherwise root could be made to
-    /// read or write any file.
+    /// make the path refer to another file, `open` opens the file with the user's rights; otherwise root could be made
+    /// to read or write any file.
     ///
     /// # Errors
     /// The reason for which the file can't be opened.

@@ -52,7 +52,7 @@ use call_trace::CallTrace;
 use request::{OriginConditions, build_request};
 use task::{CallFollowers, CallGuard, CallTask, OutcomeGuard, delete_invalidated, store};
 
-/// What one worker needs to call handlers.
+/// The resources that one worker needs to call handlers.
 pub struct HandlerCalls {
     /// The worker's number.
     pub worker: usize,

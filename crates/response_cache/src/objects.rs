@@ -50,7 +50,7 @@ impl SiteObjects {
         })
     }
 
-    /// Whether a path belongs to a route of a handler: a file there is a script, whose source must not be disclosed.
+    /// Whether a path belongs to a route of a handler: a file there is a script, and its source must not be disclosed.
     fn is_routed(&self, path: &[u8]) -> bool {
         self.rules.has_route(path)
     }

@@ -72,7 +72,7 @@ impl FromStr for PurgeTarget {
     }
 }
 
-/// What a purge has done in these servers, for people, without a line break.
+/// The effect of a purge in these servers, for people, without a line break.
 pub fn summary(reports: &[PurgeReport], is_soft: bool) -> String {
     let removed: Option<u64> = reports.iter().map(|report| report.removed).sum();
     let responses = |count: u64| match count {

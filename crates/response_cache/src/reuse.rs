@@ -59,7 +59,7 @@ pub struct CacheKey {
     pub variant: Box<[u8]>,
 }
 
-/// What a request asks for.
+/// The part of the representation that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestedPart {
     /// The whole representation.
@@ -75,7 +75,7 @@ pub enum RequestedPart {
 pub struct KeyFacts {
     /// The hash of the key's bytes.
     pub hash: u64,
-    /// What the request asks for.
+    /// The part that the request asks for.
     pub requested_part: RequestedPart,
     /// The request has preconditions, so the response may be a 304, which other requests can't use.
     pub is_conditional: bool,

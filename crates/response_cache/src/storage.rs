@@ -174,7 +174,7 @@ pub struct StoreRequest {
     pub partial_object: Option<ObjectArc>,
 }
 
-/// The head of a response whose body is not stored yet.
+/// The head of a response with a body that is not stored yet.
 struct PendingHead {
     encoded: EncodedHead,
     details: HeadDetails,

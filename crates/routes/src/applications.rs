@@ -41,8 +41,8 @@ pub fn check(configs: &[ApplicationConfig]) -> Result<Vec<String>, String> {
 
 impl ApplicationSet {
     /// Starts the applications of a new configuration; unchanged ones keep running. Removed applications run until the
-    /// result is dropped. Only those whose address a new application needs are stopped first, for which this call
-    /// blocks.
+    /// result is dropped. Only those with an address that a new application needs are stopped first, for which this
+    /// call blocks.
     ///
     /// # Errors
     /// A thread cannot be started.

@@ -293,7 +293,7 @@ fn take_complete_body(content: &mut ResponseContent) -> Option<Bytes> {
     }
 }
 
-/// Reads a stream whose bytes have all arrived.
+/// Reads a stream after all its bytes have arrived.
 fn drain(stream: &BodyReceiver, len: usize) -> Bytes {
     let mut context = Context::from_waker(Waker::noop());
     let mut all: Vec<u8> = Vec::new();

@@ -70,7 +70,7 @@ impl RouteFailures {
         FailureNotice::Line(number)
     }
 
-    /// Takes the groups whose interval is over.
+    /// Takes the groups with an interval that is over.
     pub fn take_expired(&self, now_ms: u64) -> Vec<FailureGroup> {
         let mut kinds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kinds

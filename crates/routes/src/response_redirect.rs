@@ -76,7 +76,7 @@ pub fn add_fields(first: &ResponseFields, response: &mut HandlerResponse) {
     response.fields = fields;
 }
 
-/// The fields of the first response, and the fields of the second one whose names the first one lacks.
+/// The fields of the first response, and the fields of the second one with names that the first one lacks.
 pub fn join_fields(first: &ResponseFields, second: &ResponseFields) -> ResponseFields {
     let mut fields = ResponseFields::new();
     if let Some(date) = second.date() {

@@ -50,7 +50,7 @@ impl RouteIndex {
         index
     }
 
-    /// The first route whose pattern matches a path, whatever its conditions.
+    /// The first route with a pattern that matches a path, regardless of its conditions.
     pub(crate) fn first(&self, matches: &PathMatches<'_>, is_missing: bool) -> Option<usize> {
         let found = self
             .find_patterns(matches)
@@ -61,7 +61,8 @@ impl RouteIndex {
         found.min()
     }
 
-    /// The first route whose pattern matches and for which `predicate` holds. Only candidates of the index are tested.
+    /// The first route that has a matching pattern and for which `predicate` holds. Only candidates of the index are
+    /// tested.
     pub(crate) fn find(
         &self,
         matches: &PathMatches<'_>,

@@ -32,7 +32,7 @@ pub struct Route {
     pub handler: Arc<dyn Handler>,
     /// Spool files for the part of a shared response that a slow client has not read.
     pub spools: Option<Arc<SpoolLimits>>,
-    /// Whether the handler is an origin, whose responses are stored, reused and validated by RFC 9111.
+    /// Whether the handler is an origin: its responses are stored, reused and validated by RFC 9111.
     pub is_origin: bool,
     /// Whether responses contain Cache-Status (RFC 9211).
     pub sends_cache_status: bool,
@@ -40,7 +40,7 @@ pub struct Route {
     pub policy: StoragePolicy,
     /// Whether no response is stored or shared.
     pub never_stores: bool,
-    /// Requests that the handler always answers, whatever is stored.
+    /// Requests that the handler always answers, regardless of stored responses.
     bypass: Option<BypassRules>,
     /// Whether only rewrites and internal redirects can reach the route.
     pub is_internal: bool,
@@ -291,7 +291,7 @@ impl RouteTable {
         (route.remote_index.is_some() && route.accepts_method(request.method)).then_some(route)
     }
 
-    /// The route for a path without a file, whatever its other conditions.
+    /// The route for a path without a file, regardless of its other conditions.
     pub fn find_missing_route(&self, matches: &PathMatches<'_>) -> Option<&Arc<Route>> {
         self.all.get(self.index.first(matches, true)?)
     }

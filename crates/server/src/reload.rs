@@ -90,7 +90,7 @@ pub fn reload(
     result
 }
 
-/// Reopens the document roots of `changed` sites whose folders were replaced. Reads the disk without the lock.
+/// Reopens the document roots of `changed` sites with replaced folders. Reads the disk without the lock.
 pub fn reopen_moved_folders(
     running: &Mutex<RunningServer>,
     sites: &Arc<SiteTable>,

@@ -34,7 +34,7 @@ pub struct SiteFollower {
 impl Default for SiteFollower {
     fn default() -> SiteFollower {
         SiteFollower {
-            // This watcher is not shared with served files, whose watcher has a limited number of folders.
+            // This watcher is not shared with served files: their watcher has a limited number of folders.
             watcher: FolderWatcher::start(Arc::default()),
             sites: Weak::new(),
             watches: Vec::new(),
@@ -75,7 +75,8 @@ impl SiteFollower {
         tls.follow(self.watcher.as_deref().filter(|_| !is_full), &logger);
     }
 
-    /// Returns the indices of sites whose files may have changed, in order, and watches these files for later changes.
+    /// Returns the indices of sites with files that may have changed, in order, and watches these files for later
+    /// changes.
     fn take_changed(&mut self, sites: &Arc<SiteTable>, is_full: bool) -> Vec<usize> {
         // A reload has replaced the sites, so the indices of `watches` have another meaning.
         if is_full || self.sites.as_ptr() != Arc::as_ptr(sites) {

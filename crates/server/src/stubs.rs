@@ -1,4 +1,4 @@
-//! Stubs for features that a build lacks: modules of the same names whose functions report the missing feature.
+//! Stubs for features that a build lacks: modules of the same names with functions that report the missing feature.
 //!
 //! The files in this folder replace modules (`#[cfg_attr(not(feature = …), path = …)]`), so that callers need no
 //! conditional compilation. The configuration parser already rejects settings of a missing feature, with line and key

@@ -137,7 +137,7 @@ fn rotated_files_are_bounded_and_read_as_one_log() {
     let mut client = server.connect();
     let mut random = RandomText(1);
     let mut is_rotated = false;
-    // Blocks of at most 200 requests, whose texts can't be compressed: 10 KB or so.
+    // Blocks of at most 200 requests, with texts that can't be compressed: 10 KB or so.
     for _ in 0..50 {
         let before = current();
         for _ in 0..200 {

@@ -10,7 +10,7 @@ use lowroad_testkit::{ClientResponse, TempFolder, TestClient, TestServer};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
-/// A server with one site of files, whose configuration contains these lines.
+/// A server with one site of files, and with these lines in its configuration.
 struct Site {
     folder: TempFolder,
     server: TestServer,

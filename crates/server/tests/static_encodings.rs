@@ -206,7 +206,7 @@ fn second_request_in_an_encoding_is_a_cache_hit() {
     }
 }
 
-/// A file with precompressed siblings, whose contents differ visibly from the original.
+/// A file with precompressed siblings. The contents of the siblings differ visibly from the original.
 fn prepared(folder: &TempFolder, name: &str) {
     folder.file(name, prose(3_000));
     for suffix in ["br", "zst", "gz"] {

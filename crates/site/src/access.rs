@@ -41,7 +41,7 @@ pub struct WorkerAccessLog {
     /// The time of the first record of this turn of the event loop, ms since 1970; 0 before it. The time of a turn is
     /// exact enough for a date, and reading the clock for each record costs more than the rest of the record.
     turn_unix_ms: u64,
-    /// What formats with variables need, if there are any.
+    /// The details that formats with variables need, if there are any such formats.
     needed: Option<NeededDetails>,
     spare: SpareRecords,
 }
@@ -137,7 +137,7 @@ impl WorkerAccessLog {
         record
     }
 
-    /// Sets the start time for requests whose arrival was not recorded.
+    /// Sets the start time for requests without a recorded arrival.
     fn mark_started(&self, record: &mut AccessRecord) {
         if self.is_precise {
             record.started_us = clock::monotonic_us();

@@ -413,8 +413,8 @@ impl<W: Effects> RequestDecider<'_, W> {
             key: &mut self.scratch.key,
         };
         let Some(wait_end) = pending.wait_reason.end(outcome) else {
-            // The request is refused, not resumed: a wrong event must not admit a request whose password check is
-            // pending.
+            // The request is refused, not resumed: a wrong event must not admit a request with a pending password
+            // check.
             let message = "a request was resumed by an event that it did not wait for";
             self.logger.error(format_args!("internal error: {message}"));
             return generated_response(
@@ -694,7 +694,8 @@ impl HttpService for SiteService {
     }
 
     fn abandoned(&mut self, pending: Box<PendingRequest>, exchange: &mut Exchange) {
-        // The store did not answer the request, for whichever event it was waiting, so it counts as passed.
+        // Regardless of the event for which the request was waiting, the store did not answer it, so it counts as
+        // passed.
         self.cache_counters.count(RequestOutcome::Passed);
         let (outcome, request) = (RequestOutcome::Miss, pending.request.get());
         let log = self.log.as_mut();

@@ -41,7 +41,7 @@ pub struct ListenerSet {
 pub type NewSockets = Vec<Vec<(ListenerId, ListenSocket)>>;
 
 impl ListenerSet {
-    /// Creates a set with one listener whose socket is outside this process, as in a simulation.
+    /// Creates a set with one listener that has its socket outside this process, as in a simulation.
     pub fn with_address(address: SocketAddr) -> ListenerSet {
         ListenerSet {
             ids: HashMap::from([(address, ListenerId(0))]),
@@ -107,7 +107,7 @@ impl ListenerSet {
             }
         }
         let now = Instant::now();
-        // The entries whose sockets the workers have closed by now are removed.
+        // The entries with sockets that the workers have closed by now are removed.
         self.closing.retain(|(_, end)| *end > now);
         let mut ids = Vec::new();
         for (index, address) in added.iter().enumerate() {

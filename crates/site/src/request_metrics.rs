@@ -18,7 +18,7 @@ use lowroad_store::clock;
 use crate::access::{AccessRecord, RequestOutcome};
 use crate::request_traces::ServerSpan;
 
-/// Classes of status codes: the first digit of the code. 0 is for passed-through connections, whose responses are not
+/// Classes of status codes: the first digit of the code. 0 is for passed-through connections: their responses are not
 /// read.
 pub const CODE_CLASSES: [&str; 6] = ["unknown", "1xx", "2xx", "3xx", "4xx", "5xx"];
 

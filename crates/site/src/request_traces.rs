@@ -27,14 +27,14 @@ pub struct WorkerTracer {
     queue: Arc<SpanQueue>,
 }
 
-/// The span of a request whose response is being sent.
+/// The span of a request during the sending of its response.
 pub struct ServerSpan {
     trace: Arc<RequestTrace>,
     span: Span,
 }
 
 impl WorkerTracer {
-    /// A tracer whose spans go to `queue`. Each worker needs another random `seed`.
+    /// A tracer that adds its spans to `queue`. Each worker needs another random `seed`.
     pub fn new(policy: TracePolicy, seed: [u64; 2], queue: Arc<SpanQueue>) -> WorkerTracer {
         WorkerTracer {
             policy,

@@ -98,7 +98,7 @@ pub struct SitePath<'a> {
 }
 
 impl SiteTable {
-    /// Creates the sites of a configuration; `previous` contains the sites in force, whose state is reused.
+    /// Creates the sites of a configuration. `previous` contains the sites in force; their state is reused.
     ///
     /// # Errors
     /// A root that cannot be opened, and the reason.
@@ -160,7 +160,7 @@ impl SiteTable {
     }
 
     /// A table in which the sites in `changed` (sorted indices) are replaced by new ones if their folder was replaced;
-    /// `None` if no folder was replaced. A site whose folder cannot be opened is unchanged. Blocks on the disk.
+    /// `None` if no folder was replaced. A site with a folder that cannot be opened is unchanged. Blocks on the disk.
     pub fn with_moved_folders(
         &self,
         changed: &[usize],

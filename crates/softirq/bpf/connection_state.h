@@ -28,7 +28,7 @@ static __always_inline int is_kernel_owned(const struct connection *connection)
 	return connection->state == STATE_KERNEL || connection->state == STATE_ASKED;
 }
 
-/* The kernel has the connection's socket, whose sequence numbers are behind the client's, so that segments are
+/* The kernel has the connection's socket. Its sequence numbers are behind the client's, so segments are
  * translated. */
 static __always_inline int is_shifted(const struct connection *connection)
 {

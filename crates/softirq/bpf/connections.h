@@ -159,8 +159,8 @@ static __always_inline struct connection *allocate_connection(const struct segme
 		return 0;
 	if (!slot) {
 		__u64 of_first = survey(first, now, idle), of_second = survey(second, now, idle);
-		/* Chooses the bucket with more free slots; without free slots, the bucket whose victim has the lower
-		 * rank. */
+		/* Chooses the bucket with more free slots; without free slots, the bucket with the lower-ranked
+		 * victim. */
 		int is_second = of_first >> 32 != of_second >> 32 ? of_second >> 32 > of_first >> 32
 								  : (__u32)of_second < (__u32)of_first;
 		__u32 least = is_second ? of_second : of_first;

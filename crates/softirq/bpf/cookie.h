@@ -3,8 +3,8 @@
  * be guessed; three of its 32 bits also encode a coarse class of the SYN's options. The exact options are stored as
  * long as the half-open entry is not overwritten (half_open.h); the cookie serves overwritten handshakes.
  *
- * Of the 2^32 numbers, only eight are valid cookies in a minute, so that an attacker who does not see our SYN-ACK can
- * hardly guess one. */
+ * Of the 2^32 numbers, only eight are valid cookies in a minute, so that an attacker can hardly guess one without
+ * seeing our SYN-ACK. */
 #pragma once
 
 #include "half_open.h"

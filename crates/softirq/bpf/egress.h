@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* Egress: segments that the kernel sends from the level's ports. Tracks where the server's responses end, translates
- * sequence numbers, and drops what the old socket of a reclaimed connection sends, since the client must not receive
- * that. */
+ * sequence numbers, and drops the segments that the old socket of a reclaimed connection sends, since the client must
+ * not receive them. */
 #pragma once
 
 #include "handshake.h"

@@ -113,7 +113,7 @@ static __always_inline int is_service_address(context *ctx, const struct segment
 
 #define NO_OPERATIONS bpf_htonl(0x01010101)
 
-/* Whether the SYN is a retransmission of one that was answered and whose handshake is still pending. */
+/* Whether the SYN is a retransmission of an answered SYN with a handshake that is still pending. */
 static __always_inline int is_repeated(const struct segment *syn, const struct control *control,
 				       struct handshake *found)
 {
@@ -252,7 +252,7 @@ SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 		 (offer.options & OPTION_SCALE_MASK) != OPTION_SCALE_NONE)
 		offer.options &= OPTION_SCALE_MASK;
 	is_strange = is_unknown_client(ctx, control, syn, ADMISSION_NS) && !is_repeated(syn, control, &known);
-	/* A reclaimed connection may still have its old socket, whose segments the egress program drops. */
+	/* A reclaimed connection may still have its old socket. The egress program drops that socket's segments. */
 	if (old && is_live(old) && old->socket != SOCKET_NONE)
 		return challenge(ctx, syn, old);
 	/* If the kernel has not admitted the client, only the kernel may end its old connection. */
@@ -460,7 +460,7 @@ SEPARATE int relation_of(const struct segment *segment ARG, struct syn_offer *of
 	return COMPLETES;
 }
 
-/* Whether the segment completes a handshake whose entry was overwritten. Returns reason_count if so, otherwise the
+/* Whether the segment completes a handshake with an overwritten entry. Returns reason_count if so, otherwise the
  * reason to pass or drop the segment. Never reopens a connection that is over. */
 SEPARATE int completes_by_cookie(const struct segment *segment ARG, struct syn_offer *offer ARG)
 {

@@ -20,7 +20,7 @@
 #define TLV_ROUTER_ALERT 5
 #define TLV_CALIPSO 7
 #define TLV_IOAM 0x31
-/* What a receiver does with an unknown option: it drops the packet unless these bits are 0. */
+/* A receiver's action on an unknown option: it drops the packet unless these bits are 0. */
 #define TLV_ACTION 0xc0
 /* Limits of Linux. */
 #define TLV_PADDING_MAX 7
@@ -141,7 +141,7 @@ static __always_inline int read_padding(struct __sk_buff *skb, struct extension_
 		return OPTIONS_DROPPED;
 	if (len && bpf_skb_load_bytes(skb, at, bytes, len))
 		return OPTIONS_DROPPED;
-	/* Linux drops packets whose padding is not zero. */
+	/* Linux drops packets with padding that is not zero. */
 	return *(__u64 *)bytes ? OPTIONS_DROPPED : 0;
 }
 

@@ -15,7 +15,7 @@ static __always_inline __u64 at_least(__u64 word, __u8 least)
 	return ((word | HIGHS) - ONES * least) & HIGHS;
 }
 
-/* Number of bytes before the first one whose high bit is set; there must be one. */
+/* Number of bytes before the first one with its high bit set; there must be one. */
 static __always_inline __u32 bytes_before(__u64 marks)
 {
 	return ((((marks - 1) & ~marks) & ONES) * ONES >> 56) - 1;

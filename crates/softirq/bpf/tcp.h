@@ -235,7 +235,7 @@ static __always_inline int on_fin(context *ctx, const struct segment *segment,
 	return finish(ctx, segment, connection);
 }
 
-/* Processes a segment whose sequence number is before or after rcv_nxt. */
+/* Processes a segment with a sequence number before or after rcv_nxt. */
 static __always_inline int on_unexpected_seq(context *ctx, struct segment *segment,
 					struct connection *connection)
 {

@@ -51,7 +51,7 @@ SEPARATE __u64 reopened_at(struct __sk_buff *skb, const struct segment *syn ARG,
 	return found;
 }
 
-/* Whether a SYN whose four-tuple is in TIME_WAIT may open a new connection. The injected reset ends the old connection
+/* Whether a SYN with a four-tuple in TIME_WAIT may open a new connection. The injected reset ends the old connection
  * before the segments behind the SYN are processed, if they are in the same queue as the reset. */
 static __always_inline int reopen(struct __sk_buff *skb, const struct segment *syn)
 {

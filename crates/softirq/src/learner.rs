@@ -69,11 +69,11 @@ pub struct LearnCounters {
     pub purged: u64,
     /// Responses retired because their successor differed or was not storable.
     pub replaced: u64,
-    /// Fetches whose result was discarded because of a purge during the fetch.
+    /// Fetches with a result discarded because of a purge during the fetch.
     pub outdated: u64,
     /// Keys not fetched because fetching was paused.
     pub paused: u64,
-    /// Reported keys whose hash another key occupies.
+    /// Reported keys with a hash that another key occupies.
     pub collisions: u64,
     /// Denials by `FetchDenial::label`.
     pub denied: BTreeMap<&'static str, u64>,

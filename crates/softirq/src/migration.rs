@@ -1,6 +1,6 @@
 //! Migration watch: detects whether the kernel accepts migrated connections. The programs can't see that: a firewall
-//! behind them may drop segments of connections whose SYN it has not seen, and clients would wait forever. The daemon
-//! therefore looks up migrated connections in the kernel's tables; while these connections get no socket, all
+//! behind them may drop segments of connections if it has not seen their SYN, and clients would wait forever. The
+//! daemon therefore looks up migrated connections in the kernel's tables; while these connections get no socket, all
 //! connections are left to the kernel from their SYN on. `judge` decides; this module collects the input and applies
 //! the decision.
 

@@ -1,5 +1,5 @@
 //! The eBPF programs: loads the embedded objects into the kernel, attaches the programs to interfaces, and pins them in
-//! a folder, so that they outlive the process. Independent of what the programs do.
+//! a folder, so that they outlive the process. Independent of the programs' purpose.
 
 mod calls;
 pub mod fan_out;

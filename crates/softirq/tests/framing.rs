@@ -18,7 +18,7 @@ const FOLLOWED_LENGTH: u16 = 0xf000;
 
 const GET: &str = "GET /x HTTP/1.1\r\nHost: h\r\n\r\n";
 
-/// A client whose first request was punted.
+/// A client with a first request that was punted.
 struct Exchange<'b> {
     bench: &'b Bench,
     is_v6: bool,

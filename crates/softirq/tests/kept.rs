@@ -191,7 +191,7 @@ fn syn_on_reclaimed_connection_gets_challenge_ack() {
     drop(server);
 }
 
-/// The server sends keep-alive probes to a client whose requests are answered by the fast path.
+/// The server sends keep-alive probes to a client with requests answered by the fast path.
 #[test]
 fn keep_alive_probe_of_parked_socket_is_acknowledged() {
     let Some(line) = attached_line("keep_alive_probe_of_parked_socket_is_acknowledged") else {

@@ -110,7 +110,7 @@ const CASES: [(Slots, usize, bool); 12] = [
         0,
         true,
     ),
-    // A connection whose last segment was processed by a processor with a faster clock is not idle.
+    // A connection is not idle if a processor with a faster clock processed its last segment.
     (
         [
             (STATE_OPEN, AHEAD),
@@ -121,7 +121,8 @@ const CASES: [(Slots, usize, bool); 12] = [
         2,
         true,
     ),
-    // A connection whose parked socket has other sequence numbers is evicted last, unless it exceeded the idle timeout.
+    // A connection with other sequence numbers in its parked socket is evicted last, unless it exceeded the idle
+    // timeout.
     (
         [
             (STATE_KERNEL | SHIFTED, 40),

@@ -34,7 +34,7 @@ fn local(is_v6: bool) -> SocketAddr {
     SocketAddr::new(address, PORT)
 }
 
-/// A bench whose level learns and has the first response published.
+/// A bench with a level that learns and has the first response published.
 fn bench_with_one(tier: ProgramTier, is_v6: bool) -> (Bench, TestPublisher) {
     let bench = Bench::new(tier);
     let settings = bench.level.control().settings;

@@ -120,7 +120,7 @@ struct Guess {
     acks: Vec<u32>,
     /// Whether the client mostly requests responses of several segments.
     prefers_long_responses: bool,
-    /// Whether its segments have timestamps, whatever its SYN had.
+    /// Whether its segments have timestamps, with or without timestamps in its SYN.
     has_timestamps: bool,
     /// The last response of several segments.
     flight: Option<Flight>,

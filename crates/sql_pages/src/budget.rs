@@ -34,7 +34,7 @@ struct RenderBudget {
     deadline: Instant,
     /// The number of checks until the clock is read again.
     checks_until_clock: u32,
-    /// A stack of left operands whose operator's right operand is not evaluated yet.
+    /// A stack of left operands of operators with a right operand that is not evaluated yet.
     left: Vec<Value>,
 }
 
@@ -147,7 +147,7 @@ pub fn push(left: &Value) {
     });
 }
 
-/// Pops the left operand of the operator whose right operand has just been evaluated.
+/// Pops the left operand of the operator with the right operand that has just been evaluated.
 pub fn pop() -> Option<Value> {
     CURRENT.with_borrow_mut(|current| current.as_mut()?.left.pop())
 }

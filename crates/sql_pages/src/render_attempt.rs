@@ -1,6 +1,6 @@
 //! One attempt to render a page.
 //!
-//! Rendering cannot wait, but database calls must. So a page is rendered until it makes a call whose answer is missing.
+//! Rendering cannot wait, but database calls must. So a page is rendered until it makes a call with a missing answer.
 //! The call is executed, and the page is rendered again from the start with the answers so far. Templates depend on
 //! nothing else, so each attempt repeats the same calls. Nearly all pages query first and write their output
 //! afterwards, so little work is repeated. Compared with one blocking thread per page, this saves two thread switches

@@ -33,7 +33,7 @@ pub struct TemplateSites {
     is_watched: AtomicBool,
 }
 
-/// The callback for changes: gets the name of a site whose templates have changed.
+/// The callback for changes: gets the name of a site with changed templates.
 pub type TemplateListener = Box<dyn Fn(&str) + Send + Sync>;
 
 /// The templates of one site.

@@ -162,7 +162,7 @@ pub fn page_name(path: &[u8]) -> Option<String> {
         ""
     };
     let name = format!("{path}{index}");
-    // Templates and folders whose names begin with `_` are only for inclusion.
+    // Templates and folders with names that begin with `_` are only for inclusion.
     let is_page = !name.split('/').any(|part| part.starts_with('_'));
     (is_page && is_name(&name)).then_some(name)
 }

@@ -28,7 +28,7 @@ fn coarse_ms() -> u64 {
 /// The monotonic time in µs, not coarse.
 pub fn monotonic_us() -> u64 {
     let time = read(ClockId::CLOCK_MONOTONIC);
-    // Not `as_micros`, whose 128 bits cost more: this clock is read twice a logged request.
+    // Not `as_micros`: its 128 bits cost more, and this clock is read twice a logged request.
     time.as_secs() * 1_000_000 + u64::from(time.subsec_micros())
 }
 

@@ -100,7 +100,7 @@ mod tests {
         }
     }
 
-    /// Simulates load with as many deletions as fetches. A response whose key was deleted is never stored, and almost
+    /// Simulates load with as many deletions as fetches. A response with a deleted key is never stored, and almost
     /// every other one is.
     #[test]
     fn few_fetches_are_affected_by_deletions_of_other_keys() {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use crate::lock::lock;
 
-/// The number of slots that remember keys whose last fetch could not be shared.
+/// The number of slots that remember keys with a last fetch that could not be shared.
 const UNSHARED_SLOTS: usize = 4096;
 
 /// Identifies equal fetches: the cache key, and all else that distinguishes them.
@@ -17,7 +17,7 @@ pub type InFlightKey = Arc<[u8]>;
 /// The fetches in flight. `W` is the type of a waiter.
 pub struct InFlightTable<W> {
     table: Mutex<InFlightMap<W>>,
-    /// Hashes of keys whose last fetch could not be shared, each in the slot that the hash selects.
+    /// Hashes of keys with a last fetch that could not be shared, each in the slot that the hash selects.
     unshared: Box<[AtomicU64]>,
     next_id: AtomicU64,
 }

@@ -124,8 +124,8 @@ impl StorePurges {
         self.generation.load(Acquire)
     }
 
-    /// Adds a purge: matching objects, and responses whose fetch began before, are no longer used. Returns the purge's
-    /// generation.
+    /// Adds a purge: matching objects, and responses to fetches that began before, are no longer used. Returns the
+    /// purge's generation.
     pub fn add(&self, purge: &PurgeRequest<'_>, kind: PurgeMode) -> u64 {
         self.add_after(0, purge, kind)
     }

@@ -234,7 +234,7 @@ impl SharedStore {
     pub fn purge_epoch(&self, hash: u64) -> PurgeEpoch {
         self.interleave();
         PurgeEpoch {
-            // Read before the fetch, whose response may still have the old content: later purges must apply to it.
+            // Read before the fetch: its response may still have the old content, and later purges must apply to it.
             generation: self.store_purges.generation(),
             deletion_count: self.deleted_keys.count(hash),
         }

@@ -1,4 +1,4 @@
-//! A streaming object: a response whose body is read by any number of clients while it arrives. Each reader gets the
+//! A streaming object: a response with a body that any number of clients read while it arrives. Each reader gets the
 //! body from its start, at its own pace. The received bytes stay in memory until the body is complete or exceeds the
 //! limit; from then on, new readers need the copy that is being written to disk.
 //!
@@ -55,7 +55,7 @@ pub struct StreamedHead {
 #[derive(Default)]
 struct ObjectBody {
     len: u64,
-    /// Readers whose response has not begun, since they wait for more bytes.
+    /// Readers with a response that has not begun, since they wait for more bytes.
     joiners: Vec<JoinWaiter>,
     state: ObjectFillState,
     /// The time of the last bytes, monotonic ms.

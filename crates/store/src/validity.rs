@@ -21,7 +21,7 @@ use crate::watch::{WatchTrust, WatchedFolder};
 /// detected in less than a second.
 pub const TRUST_MS: u64 = 500;
 
-/// What the validity of an object depends on. `StoredExpiry` is not boxed although it is the larger variant: nearly all
+/// The conditions of an object's validity. `StoredExpiry` is not boxed although it is the larger variant: nearly all
 /// objects have one.
 pub enum ObjectValidity {
     /// Source files: the object is valid while they are unchanged.
@@ -67,7 +67,7 @@ const MUST_REVALIDATE: u8 = 1 << 1;
 const WAS_REUSABLE: u8 = 1 << 2;
 /// The response may also answer requests with Authorization (RFC 9111 §3.5).
 const IS_SHAREABLE: u8 = 1 << 3;
-/// A soft purge has made the response stale, even for a worker whose time is before the purge: workers read the clock
+/// A soft purge has made the response stale, even for a worker with a time before the purge: workers read the clock
 /// only once per event loop turn.
 const SOFTLY_PURGED: u8 = 1 << 4;
 

@@ -1,4 +1,4 @@
-//! A program on a pseudoterminal (pty(7)), whose other side the test holds.
+//! A program on a pseudoterminal (pty(7)). The test holds the other side.
 
 use std::fs::File;
 use std::io::{Read, Write};

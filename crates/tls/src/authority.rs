@@ -30,7 +30,7 @@ const AUTHORITY_DAYS: u64 = 3650;
 const LEAF_DAYS: u64 = 397;
 /// An authority with fewer days left is replaced when it is opened.
 const DAYS_LEFT_MIN: u64 = 400;
-/// Certificates are valid from an hour ago, for clients whose clocks are slow.
+/// Certificates are valid from an hour ago, for clients with slow clocks.
 const CLOCK_SKEW_S: u64 = 3600;
 /// Names in every signed certificate.
 const LOCAL_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];

@@ -1,4 +1,4 @@
-//! Kernel TLS: the keys for a socket whose sent records the kernel encrypts, as `struct tls12_crypto_info_*` of
+//! Kernel TLS: the keys for a socket on which the kernel encrypts the sent records, as `struct tls12_crypto_info_*` of
 //! linux/tls.h.
 //!
 //! The caller sets the socket options: [`TCP_ULP`] of [`SOL_TCP`] to [`ULP_NAME`], then [`TLS_TX`] of [`SOL_TLS`] to
@@ -44,8 +44,8 @@ impl CryptoInfo {
         &self.bytes[..self.len]
     }
 
-    /// The keys of a TLS 1.3 connection whose next record has this sequence number; `None` if the kernel lacks the
-    /// cipher.
+    /// The keys of a TLS 1.3 connection, with this sequence number for the next record; `None` if the kernel lacks
+    /// the cipher.
     pub(crate) fn new(sequence: u64, secrets: &ConnectionTrafficSecrets) -> Option<CryptoInfo> {
         // The kernel takes the nonce of AES in two parts: the fixed first four bytes are the salt.
         Some(match secrets {

@@ -4,7 +4,7 @@
 //! Key ratchet: time is divided into periods. Each period has a secret, from which its ticket key and the next period's
 //! secret are derived. The derivation is one-way: a secret does not reveal the keys of earlier periods. Three keys are
 //! in use: the current one encrypts and decrypts; the previous one decrypts older tickets; the next one decrypts
-//! tickets from processes whose clocks are ahead.
+//! tickets from processes with clocks that are ahead.
 
 use aws_lc_rs::hmac;
 use aws_lc_rs::rand;

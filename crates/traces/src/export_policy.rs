@@ -1,4 +1,4 @@
-//! What follows from the outcome of an export: the next batch, or the same one again after a delay, and a message for
+//! The consequences of the outcome of an export: the next batch, or the same one again after a delay, and a message for
 //! the log when the collector begins to fail and when it works again.
 
 use std::time::Duration;
@@ -65,7 +65,7 @@ pub struct ExportState {
 }
 
 impl ExportState {
-    /// The step after an attempt, and what is to be reported. `random` spreads the attempts of several servers.
+    /// The step after an attempt, and the notice to be reported. `random` spreads the attempts of several servers.
     pub fn handle(
         &mut self,
         outcome: ExportOutcome,

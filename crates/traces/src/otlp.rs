@@ -36,7 +36,7 @@ pub struct ExportResource {
 }
 
 impl ExportResource {
-    /// A resource with these attributes, whose spans are recorded by `name` of this version.
+    /// A resource with these attributes. `name` of this version records its spans.
     pub fn new(attributes: &[(String, String)], name: &str, version: &str) -> ExportResource {
         let attributes = attributes
             .iter()

@@ -33,7 +33,7 @@ pub struct TracePolicy {
     pub accepts_parent: bool,
 }
 
-/// A request whose spans are recorded.
+/// A request with recorded spans.
 #[derive(Debug)]
 pub struct RequestTrace {
     trace_id: TraceId,
@@ -186,7 +186,7 @@ impl TraceParent {
         self.trace.push(span);
     }
 
-    /// Appends the field lines for a server behind, whose spans are parts of this span.
+    /// Appends the field lines for a server behind. The spans of that server are parts of this span.
     pub fn write_fields(&self, out: &mut Vec<u8>) {
         let context = TraceContext {
             trace_id: self.trace.trace_id,

@@ -152,7 +152,7 @@ pub fn redacted_query(query: &[u8]) -> String {
     parameters.collect::<Vec<_>>().join("&")
 }
 
-/// The name of a parameter whose value is secret.
+/// The name of a parameter with a secret value.
 fn secret_name(parameter: &str) -> Option<&str> {
     let (name, _) = parameter.split_once('=')?;
     // No usual client encodes a name; one that does might hide the parameter.

@@ -139,8 +139,8 @@ impl DatabaseClient {
         }))
     }
 
-    /// Opens connections if fewer are available than the `waiting` tasks need, and drops connections whose login is
-    /// overdue. Returns the time of the next call.
+    /// Opens connections if fewer are available than the `waiting` tasks need, and drops connections with an overdue
+    /// login. Returns the time of the next call.
     pub fn tick(
         &mut self,
         calls: &mut impl StackCalls,
@@ -364,7 +364,7 @@ impl DatabaseClient {
         self.links.iter().any(|link| link.login_end_us.is_none())
     }
 
-    /// Drops the connection with the pending query of `owner`, whose response is no longer needed.
+    /// Drops the connection with the pending query of `owner`. The response is no longer needed.
     pub fn abandon_query(&mut self, calls: &mut impl StackCalls, owner: QueryOwner) {
         let has_owner = |link: &DatabaseLink| link.owner == Some(owner);
         if let Some(at) = self.links.iter().position(has_owner) {

@@ -1,5 +1,5 @@
 //! The request memo: maps request heads that were parsed before to stored responses, so that a repeated request for a
-//! file costs one hash and one comparison. It contains only requests whose response is a complete stored file.
+//! file costs one hash and one comparison. It contains only requests with a complete stored file as the response.
 
 use alloc::vec::Vec;
 
@@ -25,7 +25,7 @@ struct MemoSlot {
 
 /// A memoized request.
 pub struct MemoHit<'h> {
-    /// The file whose stored response is sent; the connection is kept open.
+    /// The file with the stored response that is sent; the connection is kept open.
     pub file: &'static FileVariant,
     /// The request line, Referer and User-Agent.
     pub texts: [&'h [u8]; 3],

@@ -290,7 +290,7 @@ impl UnikernelServer {
         member.is_none_or(|member| member.prepare_sleep(is_stopping))
     }
 
-    /// Announces that this core is awake. Call it after each `UnikernelServer::prepare_sleep`, whatever that returned.
+    /// Announces that this core is awake. Call it after each `UnikernelServer::prepare_sleep`, for either result.
     #[inline]
     pub fn on_wake(&self) {
         if let Some(member) = &self.member {

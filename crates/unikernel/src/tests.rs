@@ -29,7 +29,7 @@ const CLIENT: ConnectionId = ConnectionId {
 };
 const PEER: SocketAddrV4 = SocketAddrV4::new(core::net::Ipv4Addr::new(192, 0, 2, 9), 4321);
 
-/// Simulated connections, which record what the server sends.
+/// Simulated connections, which record everything that the server sends.
 #[derive(Default)]
 struct RecordingCalls {
     sent: BTreeMap<u32, Vec<u8>>,

@@ -100,8 +100,8 @@ impl TcpOptions {
         (tcp_options, end.is_some())
     }
 
-    /// Removes the options that do not fit into a SYN-ACK whose options are no longer than those of the SYN. An option
-    /// that the SYN-ACK does not contain is not negotiated.
+    /// Removes the options that do not fit into a SYN-ACK with options no longer than those of the SYN. An option that
+    /// the SYN-ACK does not contain is not negotiated.
     #[must_use]
     pub fn limited_to(mut self, options_len: usize) -> TcpOptions {
         if options_len < 8 {

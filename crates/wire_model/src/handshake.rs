@@ -256,7 +256,7 @@ fn open(
     table.insert(&segment.tuple, connection)
 }
 
-/// Opens a connection whose SYN was displaced, if its cookie is valid; otherwise returns the reason. A connection that
+/// Opens a connection with a displaced SYN, if its cookie is valid; otherwise returns the reason. A connection that
 /// has ended is not opened again.
 pub(crate) fn open_by_cookie(
     context: &impl SegmentContext,

@@ -141,7 +141,7 @@ impl<T: ModelTable> ModelResponder<T> {
         count_verdict(context, SegmentVerdict::Pass(reason))
     }
 
-    /// Handles a segment of a connection whose SYN was passed to the kernel. Once the kernel has completed the
+    /// Handles a segment of a connection after its SYN was passed to the kernel. Once the kernel has completed the
     /// handshake, the client's address is verified, and the client is admitted, unless the access rules have changed
     /// since the SYN.
     fn on_pending_admission(

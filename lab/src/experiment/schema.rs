@@ -48,7 +48,7 @@ pub struct SweepConfig {
     /// Instead of `values`: rates as shares of the capacity of `reference`.
     #[serde(default)]
     pub relative_to_capacity: Vec<f64>,
-    /// The server whose capacity is 1, by its name in this file.
+    /// The server with a capacity of 1, by its name in this file.
     pub reference: Option<String>,
 }
 

@@ -1,6 +1,6 @@
-//! Deals the connections of a workload to clients in a fixed order. The same connections then make the same requests
-//! whatever the server's speed, and a short run covers the beginning of a long run, which is representative of the
-//! whole. Independent of guests.
+//! Deals the connections of a workload to clients in a fixed order. The same connections then make the same requests at
+//! any speed of the server, and a short run covers the beginning of a long run, which is representative of the whole.
+//! Independent of guests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -345,7 +345,7 @@ fn fetch(folder: &Path) -> Result<(), String> {
     let unpacked = folder.join("unpacked");
     for package_name in [package, "busybox-static"] {
         create(&unpacked)?;
-        // apt-get runs without its sandbox, whose user may not write to this folder.
+        // apt-get runs without its sandbox: the user of the sandbox may not write to this folder.
         let download = [
             "download",
             "-qq",
@@ -415,8 +415,8 @@ fn copy(from: &Path, destination: &Path) -> Result<(), String> {
 
 fn package_file(folder: &Path, package: &str) -> Result<PathBuf, String> {
     let entries = fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    // apt names a file NAME_VERSION_ARCHITECTURE.deb; without the underscore, a package whose name begins with this one
-    // would match too.
+    // apt names a file NAME_VERSION_ARCHITECTURE.deb; without the underscore, a package with a name that begins with
+    // this one would match too.
     let prefix = format!("{package}_");
     entries
         .filter_map(Result::ok)

@@ -44,7 +44,7 @@ pub struct CountTraffic {
     pub warmup: u64,
 }
 
-/// Number of slopes, whose median is taken. It is odd: on a busy machine, one slope may be far off.
+/// Number of slopes for the median. It is odd: on a busy machine, one slope may be far off.
 const ROUNDS: u64 = 3;
 /// Number of requests in a pair of runs, in units of the short run: the short run, and one three times as long.
 pub const PAIR: u64 = 4;

@@ -484,7 +484,7 @@ pub fn compiled_vcl(varnishd: &Path, text: &str) -> Result<PathBuf, String> {
     let sum = crc32fast::hash(format!("{text}{program:?}").as_bytes());
     build_once(&cache()?.join(format!("vcl-{sum:08x}.so")), |file| {
         let source = file.with_extension("c");
-        // The text is passed by standard input, because Varnish reads files as another user, who has no access to the
+        // The text is passed by standard input, because Varnish reads files as another user, without access to the
         // cache folder.
         let mut command = Command::new(varnishd);
         command.args(["-C", "-f", "/dev/stdin"]);

@@ -147,8 +147,8 @@ impl ExternalClock for GuestTime {
 impl Drop for GuestTime {
     fn drop(&mut self) {
         let mut guest = self.guest.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whatever its last state, the guest may be about to stop; the word in the pipe then releases it. Errors mean
-        // that it has died.
+        // Regardless of its last state, the guest may be about to stop; the word in the pipe then releases it. Errors
+        // mean that it has died.
         let _ = guest.stop_at(u64::MAX);
         let _ = guest.resume_pipe.write_all(&u64::MAX.to_ne_bytes());
     }

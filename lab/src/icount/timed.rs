@@ -1,5 +1,5 @@
-//! Latencies of a server at an offered rate. Requests are due at fixed times of the guest's virtual clock, whose second
-//! is 10^9 instructions, so latencies are the same on any machine under any load.
+//! Latencies of a server at an offered rate. Requests are due at fixed times of the guest's virtual clock. A second of
+//! this clock is 10^9 instructions, so latencies are the same on any machine under any load.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

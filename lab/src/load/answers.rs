@@ -137,7 +137,7 @@ impl LoadWorker<'_> {
                 self.handle_response(client_index, request_index, &response);
             }
             H2InputOutcome::Reset(request_index) => {
-                // A request whose stream was reset counts as answered; otherwise the connection would never be done.
+                // A request with a reset stream counts as answered; otherwise the connection would never be done.
                 link.responses += 1;
                 client.session.handle_failure();
                 client.thinks_until_ns = now_ns + client.session.pause_ns();

@@ -63,8 +63,8 @@ fn provider(offered: OfferedTls) -> CryptoProvider {
     }
 }
 
-/// Trusts the authorities in the file. The server may also present a certificate from the file itself, whose other
-/// fields are not checked.
+/// Trusts the authorities in the file. The server may also present a certificate from the file itself. The other fields
+/// of that certificate are not checked.
 fn trust(tls: &TlsSettings) -> Result<ServerTrust, LoadError> {
     if tls.insecure {
         return Ok(ServerTrust::any_certificate());

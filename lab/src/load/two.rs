@@ -262,7 +262,8 @@ impl H2LoadClient {
         let Some(stream) = self.streams.remove(index) else {
             return H2InputOutcome::Nothing;
         };
-        // The response is complete before the request, whose rest is no longer needed (RFC 9113 section 8.1).
+        // The response is complete before the request. The rest of the request is no longer needed (RFC 9113
+        // section 8.1).
         if stream.sent_len < stream.body.len() {
             self.http.reset(stream.id, ErrorCode::CANCEL, out);
         }

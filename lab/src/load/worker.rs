@@ -315,7 +315,7 @@ impl<'l> LoadWorker<'l> {
         for request in pending.filter(|request| request.sent_ns < end_ns) {
             self.tally.unfinished(request.expected.class);
         }
-        // Due requests whose connection is not established yet.
+        // Due requests of connections that are not established yet.
         let due = self
             .clients
             .iter()

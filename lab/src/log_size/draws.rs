@@ -21,7 +21,7 @@ impl RandomDraws {
         self.0.below(end)
     }
 
-    /// A number above 0 and at most 1, whose logarithm is finite.
+    /// A number above 0 and at most 1, so its logarithm is finite.
     pub fn unit(&mut self) -> f64 {
         1.0 - self.0.unit()
     }

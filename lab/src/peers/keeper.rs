@@ -2,8 +2,8 @@
 //!
 //! The keeper reads from a pipe from the lab. When the pipe closes, because the lab ended, crashed or was killed, the
 //! keeper ends all its programs and removes the folder and the namespace. As a child subreaper it inherits daemons
-//! whose parents have exited, so these are ended too. It runs in a separate session, so it receives no signals from the
-//! terminal. The keeper only executes jobs and has no knowledge of servers.
+//! with parents that have exited, so these are ended too. It runs in a separate session, so it receives no signals from
+//! the terminal. The keeper only executes jobs and has no knowledge of servers.
 
 use std::collections::HashMap;
 use std::fs::File;

@@ -132,7 +132,7 @@ impl CountedPaper {
                 .figures
                 .iter()
                 .filter(|figure| figure.server == subject.name);
-            // A repeat whose guest did not boot has no version.
+            // A repeat with a guest that did not boot has no version.
             let version = lowroad_figures
                 .map(|figure| figure.version.as_str())
                 .find(|text| !text.is_empty());

@@ -142,7 +142,7 @@ fn by_instructions(study: &ExperimentStudy) -> Vec<String> {
     )]
 }
 
-/// Describes the number of repeats; points whose repeats disagree have more than planned.
+/// Describes the number of repeats; points with repeats that disagree have more than planned.
 fn repeated(planned: u32, repeats_max: u32) -> String {
     match repeats_max > planned {
         true => format!("{planned} to {repeats_max} repeats"),
@@ -159,7 +159,7 @@ fn repeats(study: &ExperimentStudy) -> u32 {
     repeats.max().unwrap_or(0)
 }
 
-/// Describes the points whose repeated counts differ.
+/// Describes the points with repeated counts that differ.
 fn wide_spreads(study: &ExperimentStudy) -> Vec<String> {
     if study.experiment.by == CountUnit::Clock {
         return Vec::new();
@@ -241,7 +241,7 @@ fn settings(study: &ExperimentStudy) -> String {
     format!(" ({})", texts.join(", "))
 }
 
-/// Reports points whose duration differs from that in the file.
+/// Reports points with a duration that differs from that in the file.
 fn durations(study: &ExperimentStudy) -> Option<String> {
     let record = study.records.values().find_map(ResultRecord::measured)?;
     let measured_s = record.outcome.duration_s;

@@ -35,7 +35,7 @@ fn geometric(mean: f64, random: &mut SplitMix) -> u64 {
     if mean <= 1.0 {
         return 1;
     }
-    // 1 - u is never 0, whose logarithm would be infinite.
+    // 1 - u is never 0: the logarithm of 0 would be infinite.
     let extra = (1.0 - random.unit()).ln() / (1.0 - 1.0 / mean).ln();
     1 + extra as u64
 }

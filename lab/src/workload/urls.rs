@@ -64,7 +64,7 @@ pub(crate) struct UrlStyle {
     pub(crate) per_connection: PerConnection,
     /// Whether cookies are stored and sent back.
     pub(crate) cookies: bool,
-    /// Share of GET requests that are sent with an If-Modified-Since field, whose date is that of the files.
+    /// Share of GET requests that are sent with the date of the files in an If-Modified-Since field.
     pub(crate) conditional: f64,
 }
 
@@ -174,7 +174,7 @@ struct UrlSession {
 impl ClientSession for UrlSession {
     fn open(&mut self) -> ConnectionOpening {
         let style = &self.list.style;
-        // HTTP/1.0 without keep-alive closes after each response, whatever the setting.
+        // HTTP/1.0 without keep-alive closes after each response, regardless of the setting.
         let requests = match style.version {
             WorkloadVersion::Http10 => 1,
             _ => style.per_connection.draw(&mut self.random),

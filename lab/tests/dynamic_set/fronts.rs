@@ -1,4 +1,4 @@
-//! Builds and calls the fronts of the dynamic set. Fronts whose requirements this machine lacks are skipped, with a
+//! Builds and calls the fronts of the dynamic set. Fronts with requirements that this machine lacks are skipped, with a
 //! note.
 
 use std::collections::BTreeMap;

@@ -100,7 +100,7 @@ impl LocalApic {
         u32::MAX - self.read(CURRENT)
     }
 
-    /// Starts the timer: with TSC deadlines if possible, otherwise with the counter, whose rate is given.
+    /// Starts the timer: with TSC deadlines if possible, otherwise with the counter, which has the given rate.
     pub fn open_timer(&mut self, counter: TickRate) {
         let vector = u32::from(interrupts::TIMER);
         if LocalApic::has_deadline() {

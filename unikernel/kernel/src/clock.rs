@@ -1,4 +1,4 @@
-//! Time: the time stamp counter, whose rate is queried or measured at startup, and the date.
+//! Time: the time stamp counter, with a rate that is queried or measured at startup, and the date.
 
 use lowroad_kernel::ticks::{self, TickRate, UtcDate};
 use lowroad_unikernel::CurrentTime;
@@ -66,8 +66,8 @@ impl TickClock {
         )
     }
 
-    /// The same clock for another core; called on that core. `remote_ticks` is a recent counter value of the core whose
-    /// clock this is. Also starts the calling core's timer.
+    /// The same clock for another core; called on that core. `remote_ticks` is a recent counter value of the core that
+    /// this clock belongs to. Also starts the calling core's timer.
     pub fn for_other_core(mut self, remote_ticks: u64, local: &mut LocalApic) -> TickClock {
         let slack = self.rate.ticks(SLACK_US);
         self.start = ticks::synchronized_start(cpu::ticks(), remote_ticks, self.start, slack);

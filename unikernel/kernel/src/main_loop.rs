@@ -80,7 +80,7 @@ pub fn run(
     }
 }
 
-/// Wakes the cores whose bits are set.
+/// Wakes the cores with set bits.
 #[inline(never)]
 fn wake(mut cores: u64, local: &LocalApic) {
     while cores != 0 {

@@ -1,12 +1,12 @@
 //! The contract between the image builder and the kernel about where the site is: a note in the image. The package
 //! `lowroad-kernel-image` implements the builder.
 //!
-//! The image is an ELF file whose last program header has type `PT_NULL` and is reserved for the builder. It contains a
-//! note (in `PT_NOTE`) named `Lowroad`, type 1, of `SiteNote::LEN` bytes: four little-endian numbers of 8 bytes each,
-//! which the linker leaves 0: address and length of the site, address and length of the symbol table (`symbols`). The
-//! builder appends the site at the end of the file, at a multiple of 4096, and the symbol table behind it at the next
-//! multiple of 8. It turns the reserved header into a read-only `PT_LOAD` of both, with [`SITE_ADDRESS`] as both
-//! addresses, and fills in the note.
+//! The image is an ELF file. Its last program header has type `PT_NULL` and is reserved for the builder. The file
+//! contains a note (in `PT_NOTE`) named `Lowroad`, type 1, of `SiteNote::LEN` bytes: four little-endian numbers of 8
+//! bytes each, which the linker leaves 0: address and length of the site, address and length of the symbol table
+//! (`symbols`). The builder appends the site at the end of the file, at a multiple of 4096, and the symbol table behind
+//! it at the next multiple of 8. It turns the reserved header into a read-only `PT_LOAD` of both, with [`SITE_ADDRESS`]
+//! as both addresses, and fills in the note.
 //!
 //! Without a site in the image, the first module of the boot loader is the site (`-initrd`, GRUB's `module2`).
 

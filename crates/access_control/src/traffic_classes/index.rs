@@ -1,6 +1,6 @@
 //! Finds the class of a request. Each class is indexed by its most selective kind of condition: addresses, else fields,
-//! else hosts, else paths. A request is therefore compared only with classes whose indexed condition matches, and with
-//! those without conditions.
+//! else hosts, else paths. A request is therefore compared only with classes that have a matching indexed condition,
+//! and with those without conditions.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

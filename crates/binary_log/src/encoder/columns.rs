@@ -152,7 +152,7 @@ impl PredictedColumn {
 
     /// Appends nothing if all values are as predicted.
     fn put(&self, out: &mut Vec<u8>) {
-        // Symbol 0 is one zero byte, so a column of zeros is one whose predictions were all right.
+        // Symbol 0 is one zero byte, so a column of zeros is one with only right predictions.
         if self.bytes.iter().any(|byte| *byte != 0) {
             out.extend_from_slice(&self.bytes);
         }

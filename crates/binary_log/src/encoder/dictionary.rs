@@ -1,6 +1,6 @@
-//! The dictionary: recent records, whose values and combinations of values the following blocks refer to by number. It
-//! has the form of a block of records. It is replaced after a while, since damage to it makes the blocks that use it
-//! unreadable.
+//! The dictionary: recent records. The following blocks refer to their values and combinations of values by number. The
+//! dictionary has the form of a block of records. It is replaced after a while, since damage to it makes the blocks
+//! that use it unreadable.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

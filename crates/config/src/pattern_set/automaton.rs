@@ -41,7 +41,7 @@ impl LiteralAutomaton {
             labels: Vec::new(),
             targets: Vec::new(),
         };
-        // Breadth first: the failure link of a new node points to a node whose edges are complete.
+        // Breadth first: the failure link of a new node points to a node with complete edges.
         let mut queue = VecDeque::from([(ROOT, 0..literals.len(), 0)]);
         while let Some((node, mut range, depth)) = queue.pop_front() {
             // Literals are sorted: a literal that ends at this node is the first of its range.

@@ -56,7 +56,7 @@ fn collect_hir(hir: &Hir) -> Option<Vec<Vec<u8>>> {
         HirKind::Repetition(repetition) if repetition.min > 0 => collect_hir(&repetition.sub),
         HirKind::Concat(parts) => {
             let part_literals = parts.iter().filter_map(collect_hir);
-            // The literals of one part are enough. The part whose shortest literal is longest is the most selective.
+            // The literals of one part are enough. The part with the longest shortest literal is the most selective.
             part_literals.max_by_key(|literals_of_part| literals_of_part.iter().map(Vec::len).min())
         }
         HirKind::Alternation(alternatives) if alternatives.len() <= ALTERNATIVES_MAX => {

@@ -13,7 +13,7 @@ pub struct TracesConfig {
     pub authorities: Option<PathBuf>,
     /// Fields of each export request. `[traces.headers]`
     pub headers: Vec<(String, String)>,
-    /// Fields whose values are in files. `[traces.header_files]`
+    /// Fields with values in files. `[traces.header_files]`
     pub header_files: Vec<(String, PathBuf)>,
     /// The share of new traces that are recorded, in millionths. Default all. Key `sample`.
     pub sample_millionths: u32,

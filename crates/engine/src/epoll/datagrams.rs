@@ -283,7 +283,7 @@ struct SendCursor {
 }
 
 impl SendCursor {
-    /// Moves the cursor behind this chunk, whose datagrams are removed from their train.
+    /// Moves the cursor behind this chunk, and removes its datagrams from their train.
     fn skip(&mut self, trains: &mut [DatagramTrain], chunk: Option<&SendChunk>) {
         self.is_repeated = false;
         let Some(chunk) = chunk else { return };

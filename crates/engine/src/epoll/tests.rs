@@ -13,7 +13,7 @@ fn closed_listener_with_duplicate_descriptor_causes_no_events() {
     driver.open_listener(id, listener).expect("room");
     driver.close_listener(id);
     let mut client = TcpStream::connect(supervisor.local_addr().expect("bound")).expect("open");
-    // The kernel holds back connections whose client has sent nothing (TCP_DEFER_ACCEPT).
+    // The kernel holds back connections until the client sends something (TCP_DEFER_ACCEPT).
     std::io::Write::write_all(&mut client, b"hello").expect("open");
     driver.wait(Some(0), &mut events);
     assert!(events.is_empty(), "{events:?}");

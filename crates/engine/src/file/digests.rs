@@ -62,7 +62,7 @@ impl BlockDigests {
         Some((missing.into_iter().map(read).collect::<Option<_>>()?, end))
     }
 
-    /// The end of the part of a range, from its start, whose blocks all have digests. `None` if the first block has
+    /// The end of the part of a range, from its start, in which all blocks have digests. `None` if the first block has
     /// none.
     pub(super) fn digested_end(&self, range: &Range<u64>) -> Option<u64> {
         let digests = self.lock();

@@ -42,8 +42,8 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Refuses a head that arrives too slowly. With pass-through the head goes to the other server instead, whose
-    /// timeout applies.
+    /// Refuses a head that arrives too slowly. With pass-through the head goes to the other server instead, and the
+    /// timeout of that server applies.
     fn refuse_slow_head(&mut self, worker: &mut WorkerContext<D, V>) {
         self.pass_partial_head_through(worker);
         if self.is_closed() {
@@ -56,7 +56,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// While responses are being sent: stops reading stalled request bodies whose requests are answered.
+    /// While responses are being sent: stops reading stalled bodies of requests that are answered.
     pub(crate) fn skip_stalled_bodies(&mut self, worker: &mut WorkerContext<D, V>) {
         let now_ms = worker.driver.now_ms();
         let timeout_ms = worker.settings.body_timeout_ms;

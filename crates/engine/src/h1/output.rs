@@ -10,7 +10,7 @@ use crate::response_body::BodyPart;
 use crate::service::HttpService;
 
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
-    /// Handles a response whose head and body in memory were written; a streamed part of the body follows.
+    /// Handles a response after its head and body in memory were written; a streamed part of the body follows.
     pub(crate) fn on_h1_response_written(
         &mut self,
         worker: &mut WorkerContext<D, V>,

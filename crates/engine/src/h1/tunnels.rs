@@ -53,7 +53,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.check_tunnel_reader(worker);
     }
 
-    /// Ends a tunnel that has nothing to send and whose reader of the client's bytes was dropped.
+    /// Ends a tunnel with nothing to send and a dropped reader of the client's bytes.
     pub(crate) fn check_tunnel_reader(&mut self, worker: &mut WorkerContext<D, V>) {
         if self.is_closed() {
             return;

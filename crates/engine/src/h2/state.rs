@@ -53,7 +53,7 @@ impl<R> SharedHttp2<R> {
     }
 }
 
-/// A response whose body was copied to the worker's buffer and is not framed yet.
+/// A response with a body that was copied to the worker's buffer and is not framed yet.
 pub(crate) struct UnframedResponse<R> {
     pub stream: StreamId,
     /// The offset in `OutputBuffer::body` of the bytes that are not framed yet.

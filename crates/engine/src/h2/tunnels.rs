@@ -36,7 +36,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Removes a tunnel that has ended in both directions, or whose reader was dropped.
+    /// Removes a tunnel that has ended in both directions, or has a dropped reader.
     pub(crate) fn settle_tunnel(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId) {
         if self.is_closed() {
             return;

@@ -12,7 +12,7 @@ impl Wake for Count {
     }
 }
 
-/// Timers of an awake worker whose time is 1000 ms, a counter, and a waker that increments the counter.
+/// Timers of an awake worker at the time 1000 ms, a counter, and a waker that increments the counter.
 fn timers() -> (WorkerTimers, Arc<Count>, Waker) {
     let event_count = EventCount::new(|| {});
     let count = Arc::new(Count::default());

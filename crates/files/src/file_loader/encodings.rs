@@ -1,4 +1,4 @@
-//! Builds the content codings of a file whose identity is stored: from a precompressed file, or by compression.
+//! Builds the content codings of a file with a stored identity: from a precompressed file, or by compression.
 
 use std::sync::Arc;
 

@@ -40,7 +40,7 @@ pub(super) struct NewRepresentation {
 }
 
 impl RepresentationInfo<'_> {
-    /// Makes a representation whose body is sent from the file.
+    /// Makes a representation with a body that is sent from the file.
     pub fn in_file(&self, file: Arc<OpenFile>) -> NewRepresentation {
         let head = file_headers::build(self.facts, &self.rules.config, &self.rules.header_patterns);
         self.to_representation(PlacedResponse {

@@ -50,7 +50,7 @@ struct RequestSlots {
     /// Requests that ended before their whole body was sent. The server may still wait for the end of the body, and
     /// regard the request ID as in use until then.
     unfinished_bodies: Vec<u16>,
-    /// The request whose full output buffer blocks the connection.
+    /// The request with the full output buffer that blocks the connection.
     stalled: Option<u16>,
     is_closed: bool,
     driver: Waker,
@@ -121,7 +121,7 @@ impl RequestSlot {
 }
 
 impl MultiplexedLink {
-    /// Starts the task of a new connection, on the worker whose epoll set contains the socket.
+    /// Starts the task of a new connection, on the worker with the socket in its epoll set.
     pub fn start(
         link: FastCgiLink,
         permit: Permit,
@@ -226,7 +226,7 @@ struct LinkDriver {
     link: FastCgiLink,
     /// The record that is being sent.
     out: FastCgiRecord,
-    /// The ID of the request whose record was sent last.
+    /// The request ID of the record that was sent last.
     last_sent_id: u16,
     timer: TimerSleep,
     timer_purpose: Option<TimerPurpose>,

@@ -85,7 +85,7 @@ impl<'o> ParamsWriter<'o> {
     /// Fills in the lengths, and splits a long content into several records.
     pub fn finish(self) {
         let len = self.out.len() - self.start;
-        // Usually there is one record, whose length is filled in.
+        // Usually there is one record, and its length is filled in.
         if len <= CONTENT_LEN_MAX {
             let header = self.start - HEADER_LEN..self.start;
             set_len(&mut self.out[header], len);

@@ -245,7 +245,7 @@ fn has_lifetime(head: &CgiHead) -> bool {
         for directive in value.split(|b| *b == b',').map(<[u8]>::trim_ascii) {
             let name = directive.split(|b| *b == b'=').next().unwrap_or_default();
             let is = |directive_name: &&[u8]| name.eq_ignore_ascii_case(directive_name);
-            // A shared cache must not reuse the response, whatever its lifetime: waiting would be useless.
+            // A shared cache must not reuse the response, regardless of its lifetime: waiting would be useless.
             if [&b"no-store"[..], b"no-cache", b"private"].iter().any(is) {
                 return false;
             }

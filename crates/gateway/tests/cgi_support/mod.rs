@@ -147,7 +147,7 @@ pub async fn send_request_on<H: Handler + 'static>(
     }
 }
 
-/// A response whose body was read completely.
+/// A response with a completely read body.
 #[derive(Debug)]
 pub struct CollectedResponse {
     /// The status code.
@@ -269,7 +269,7 @@ pub async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 
 const STARTS: &str = "LOWROAD_TEST_STARTS";
 
-/// A spawner whose process is another instance of this test program.
+/// A spawner with another instance of this test program as its process.
 pub fn new_spawner(notices: &Notices) -> Arc<CgiSpawner> {
     let command = || {
         let mut command = Command::new(std::env::current_exe().expect("it is known"));

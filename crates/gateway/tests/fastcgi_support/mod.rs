@@ -16,7 +16,7 @@ use lowroad_engine::helper_pool::HelperPool;
 use lowroad_testkit::TempFolder;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// The handle of a worker whose epoll loop runs as long as the tests.
+/// The handle of a worker with an epoll loop that runs as long as the tests.
 pub fn local() -> WorkerHandle {
     static LOCAL: OnceLock<WorkerHandle> = OnceLock::new();
     LOCAL.get_or_init(start_local).clone()

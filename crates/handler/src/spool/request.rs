@@ -94,8 +94,8 @@ impl SpoolLimits {
         let (mut buffered, mut file) = (Vec::new(), None);
         let len_max = self.request_len();
         loop {
-            // A batch has at least what may be buffered in memory, so that small bodies need no file, and more if that
-            // is available immediately, so that fewer writes are needed.
+            // A batch has at least the length that may be buffered in memory, so that small bodies need no file, and
+            // more if that is available immediately, so that fewer writes are needed.
             let len = len_max..=BATCH_LEN_MAX;
             match poll_fn(|context| poll_take(&from, &mut buffered, len.clone(), context)).await {
                 StreamChunk::Enough => self.spill_to_file(&mut file, &mut buffered).await?,

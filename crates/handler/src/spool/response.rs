@@ -124,7 +124,7 @@ impl ResponseSpool {
     /// Reads available bytes, up to the limit for memory. Returns whether the limit is reached.
     fn poll_more(&mut self, context: &mut Context<'_>) -> bool {
         let len_min = self.spools.response_len();
-        // If the file is full, only what fits into memory is read.
+        // If the file is full, only as many bytes are read as fit into memory.
         let len_max = if self.full { len_min } else { BATCH_LEN_MAX };
         if self.is_complete.is_none() && self.buffered.len() < len_min {
             match poll_take(&self.from, &mut self.buffered, len_min..=len_max, context) {

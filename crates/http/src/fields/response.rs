@@ -16,7 +16,7 @@ use crate::byte_scan::{self, TOKEN, VALUE};
 
 /// The initial capacity: enough for an ordinary response.
 const TEXT_LEN: usize = 256;
-/// The number of fields whose standard name is stored; names of later fields are looked up on demand.
+/// The number of fields with a stored standard name; names of later fields are looked up on demand.
 const STORED_NAMES_MAX: usize = 16;
 /// Marks a name that is not a standard one.
 const OTHER: u8 = u8::MAX;

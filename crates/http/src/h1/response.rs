@@ -270,9 +270,9 @@ pub(super) fn has_end(bytes: &[u8], parsed_len: usize) -> bool {
     })
 }
 
-/// Rewrites a response whose head has repairable faults: no whitespace before colons (RFC 9112 §5.1), one line for each
-/// field (§5.2), CRLF at the end of each line (§2.2). Lines that begin with whitespace between the status line and the
-/// first field are dropped (§2.2). `None` if the head is incomplete.
+/// Rewrites a response with repairable faults in its head: no whitespace before colons (RFC 9112 §5.1), one line for
+/// each field (§5.2), CRLF at the end of each line (§2.2). Lines that begin with whitespace between the status line and
+/// the first field are dropped (§2.2). `None` if the head is incomplete.
 #[must_use]
 pub fn repair_head(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(bytes.len() + 64);

@@ -370,7 +370,7 @@ impl H1Server {
         Ok(())
     }
 
-    /// Ends a response whose body was sent, with its announced length, without calls of `H1Server::data`.
+    /// Ends a response after its body was sent, with its announced length, without calls of `H1Server::data`.
     pub fn end_sent_body(&mut self) {
         self.output = OutgoingMessage::Idle;
         self.start_next_request();

@@ -36,7 +36,7 @@ pub(super) struct H2Connection {
     /// The field block in progress, which CONTINUATION frames extend.
     block: Option<ContinuedBlock>,
     pub(super) streams: H2StreamTable,
-    /// A stream whose output has just ended; it is removed after its last bytes are written. 0: none.
+    /// A stream with output that has just ended; it is removed after its last bytes are written. 0: none.
     pub(super) last_ended: u32,
     pub(super) queue: PriorityQueue,
     pub(super) peer: PeerSettings,

@@ -131,7 +131,7 @@ impl H2Connection {
                 let is_too_large =
                     is_limited && stream.received > turn.settings.limits.body_len_max;
                 if !is_too_large {
-                    // Includes the padding, whose window `begin_data` returns immediately.
+                    // Includes the padding; `begin_data` returns the window of the padding immediately.
                     stream.unconsumed += head.len as u32;
                     return Ok(None);
                 }

@@ -22,7 +22,7 @@ pub struct PartialRequest<'b> {
 }
 
 impl<'b> PartialRequest<'b> {
-    /// Reads an HTTP/1 head whose lines may be truncated or malformed.
+    /// Reads an HTTP/1 head with lines that may be truncated or malformed.
     #[must_use]
     pub fn from_head(input: &'b [u8]) -> PartialRequest<'b> {
         let line = first_line(input);

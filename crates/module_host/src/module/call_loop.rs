@@ -120,7 +120,7 @@ fn handle_ready_events<I: Instance>(
     first: Result<CallStep, HandlerFailure>,
 ) -> Result<CallStep, HandlerFailure> {
     let mut next = first?;
-    // The loop is bounded, so that a module whose events are always ready does not occupy the worker.
+    // The loop is bounded, so that a module with events that are always ready does not occupy the worker.
     for _ in 0..EVENTS_ON_WORKER_MAX {
         // After a flush, the response is streamed by `stream`, on the runtime.
         if next != CallStep::Wait || instance.call().draft.is_flushed() {
@@ -232,7 +232,7 @@ async fn handle_early_event<I: Instance>(
         if let Poll::Ready(next) = polled {
             return next;
         }
-        // If the future is pending, it moves to the runtime, whose timers the time limit needs.
+        // If the future is pending, it moves to the runtime: the time limit needs the runtime's timers.
         move_to_runtime().await;
         let limit = Duration::from_millis(limits.timeout_ms);
         tokio::time::timeout(limit, future).await

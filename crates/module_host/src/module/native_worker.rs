@@ -133,7 +133,7 @@ impl<S: WorkerState> Instance for NativeCall<S> {
     }
 }
 
-/// Abandons a call whose module waits: notifies the module, so that it frees the call's memory.
+/// Abandons a call if its module waits: notifies the module, so that it frees the call's memory.
 impl<S: WorkerState> Drop for NativeCall<S> {
     fn drop(&mut self) {
         // If the module does not wait, it has already freed the call's memory, or has never seen the call.

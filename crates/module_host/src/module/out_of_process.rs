@@ -157,7 +157,7 @@ pub struct RemoteCall {
     number: u64,
     worker: usize,
     call: HostedCall,
-    /// Whether an event was sent whose reply has not arrived.
+    /// Whether an event was sent and its reply has not arrived.
     is_unanswered: bool,
     /// Whether the module waits, so that it must be notified when the call ends.
     is_waiting: bool,

@@ -59,7 +59,7 @@ pub fn is_path(path: &[u8]) -> bool {
     let mut segments = path.split(|byte| *byte == b'/');
     path.starts_with(b"/")
         && !path.contains(&0)
-        // `//` and dot segments would be other names for a file whose route may have access rules.
+        // `//` and dot segments would be other names for a file on a route that may have access rules.
         && !path.windows(2).any(|two| two == b"//")
         && !segments.any(|segment| segment == b"." || segment == b"..")
 }

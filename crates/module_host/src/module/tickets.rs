@@ -1,6 +1,6 @@
 //! Tickets: numbers that allow any thread to resume a waiting call.
 //!
-//! A number cannot be guessed from other numbers, so a module can resume only calls whose tickets it has got.
+//! A number cannot be guessed from other numbers, so a module can resume only calls for which it received the tickets.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};

@@ -90,8 +90,8 @@ impl FreshInstance {
 }
 
 impl Drop for FreshInstance {
-    /// Resets an instance whose call ended normally, for the next request of its worker. An instance that trapped, was
-    /// abandoned or cannot be reset is discarded.
+    /// Resets an instance after a call that ended normally, for the next request of its worker. An instance that
+    /// trapped, was abandoned or cannot be reset is discarded.
     fn drop(&mut self) {
         let Some(mut live) = self.live.take().filter(|_| self.done) else {
             return;

@@ -55,7 +55,7 @@ impl MemorySnapshot {
             return false;
         };
         let memory = memory.data_mut(&mut *store);
-        // Memory cannot shrink, so an instance whose memory has grown cannot be reset.
+        // Memory cannot shrink, so an instance with grown memory cannot be reset.
         if memory.len() != self.memory_len {
             return false;
         }

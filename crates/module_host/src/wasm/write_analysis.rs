@@ -12,7 +12,7 @@ const GLOBALS_MAX: usize = 16;
 const EXPORT_SECTION: u8 = 7;
 const GLOBAL: u8 = 3;
 
-/// A module whose instances can be reset.
+/// A module with instances that can be reset.
 pub(super) struct ResettableModule {
     /// The module with the added exports.
     pub(super) bytes: Vec<u8>,

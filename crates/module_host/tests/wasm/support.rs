@@ -65,7 +65,7 @@ pub fn runtime() -> Arc<WasmRuntime> {
     SHARED.clone()
 }
 
-/// A separate runtime, whose counters no other test changes.
+/// A separate runtime, with counters that no other test changes.
 pub fn separate_runtime(limits: RuntimeLimits) -> Arc<WasmRuntime> {
     WasmRuntime::new(limits).expect("the system gives what it needs")
 }

@@ -33,7 +33,7 @@ pub struct CircuitBreaker {
 #[derive(Clone, Debug)]
 enum CircuitState {
     Closed(FailureWindow),
-    /// `failed_clients`: the clients whose requests failed.
+    /// `failed_clients`: the clients of the failed requests.
     Open {
         until_ms: u64,
         failed_clients: ClientSet,
@@ -67,7 +67,7 @@ pub enum CircuitDecision {
     TrialInProgress,
 }
 
-/// What the outcome of a request shows about the member.
+/// The state of the member, as shown by the outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CircuitReport {
     /// The member works.

@@ -38,7 +38,7 @@ pub struct MemberCounters {
     pub lost: u64,
     /// Malformed responses.
     pub malformed: u64,
-    /// Responses whose status code counts as a failure.
+    /// Responses with a status code that counts as a failure.
     pub server_errors: u64,
     /// Requests cancelled without fault of the member.
     pub cancelled: u64,
@@ -104,7 +104,7 @@ pub struct GroupMember<P> {
     pub circuit: CircuitBreaker,
     /// Whether the member is healthy by active checks; true if there are none.
     pub is_healthy: bool,
-    /// The number of successive active checks whose result differs from `is_healthy`.
+    /// The number of successive active checks with a result that differs from `is_healthy`.
     pub contrary_checks: u32,
     /// When the slow start began, if there was one.
     pub slow_start_since_ms: Option<u64>,

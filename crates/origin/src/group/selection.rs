@@ -134,7 +134,7 @@ fn draw(candidates: &[MemberCandidate], excluded: Option<usize>, random: u64) ->
 
 /// Consistent hashing with bounded loads, by weighted rendezvous hashing: each member has a score for the key, and the
 /// member with the highest score is selected. So adding or removing a member moves only its own keys, and no ring must
-/// be stored. A member whose load exceeds its share is skipped.
+/// be stored. A member with a load above its share is skipped.
 fn by_key(
     candidates: &[MemberCandidate],
     key: u64,

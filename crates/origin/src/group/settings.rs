@@ -53,8 +53,8 @@ pub struct CircuitSettings {
     pub failures_min: u32,
     /// The minimum percentage of failures among all requests that ejects a member.
     pub failure_percent: u32,
-    /// The number of successive failed or lost connections that ejects a member, whatever its earlier responses; 0:
-    /// they never do.
+    /// The number of successive failed or lost connections that ejects a member, regardless of its earlier
+    /// responses; 0: they never do.
     pub absences_max: u32,
     /// The first ejection time, ms. It doubles each time.
     pub open_ms: u64,

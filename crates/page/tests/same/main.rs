@@ -4,7 +4,7 @@
 mod here;
 mod there;
 
-/// Pages whose outputs differ, or that should work but fail.
+/// Pages with different outputs, or that should work but fail.
 #[derive(Default)]
 struct Compared(Vec<String>);
 

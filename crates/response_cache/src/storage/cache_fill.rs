@@ -18,7 +18,7 @@ use lowroad_store::{ObjectArc, StoredObject};
 use super::disk_copy::DiskCopy;
 use super::{HeadDetails, PendingHead, StoreRequest, build_whole};
 
-/// After this time without new bytes, followers whose response has not begun call the handler themselves.
+/// After this time without new bytes, followers call the handler themselves if their response has not begun.
 const STALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The transfer of a body into the store; dropping it ends the transfer.
@@ -146,7 +146,7 @@ impl Drop for CacheFill {
             }
             None => false,
         };
-        // An object whose body is being written to disk is removed from memory later, when the write has ended.
+        // An object with a body that is being written to disk is removed from memory later, when the write has ended.
         let is_being_written = self.ending == StreamItem::End && streaming.is_written_to_disk();
         if !is_in_memory && !is_being_written && (parts.is_none() || self.pending_write.is_none()) {
             self.remove();

@@ -99,16 +99,16 @@ struct DashboardRelay {
 struct RelayConnections {
     /// Number of threads.
     threads: usize,
-    /// The connections whose request has not arrived, the oldest first.
+    /// The connections without a request so far, the oldest first.
     waiting: Vec<(u64, TcpStream)>,
     /// Number of connections that were accepted.
     accepted: u64,
 }
 
 impl RelayConnections {
-    /// Registers a connection, whose request is still to come. At the limit, evicts the oldest one without a request:
-    /// any process of the machine can connect, and idle connections must not keep the browser out. Returns the
-    /// connection's number, or `None` if all have requests.
+    /// Registers a connection before its request arrives. At the limit, evicts the oldest one without a request: any
+    /// process of the machine can connect, and idle connections must not keep the browser out. Returns the connection's
+    /// number, or `None` if all have requests.
     fn add(&mut self, client: &TcpStream) -> Option<u64> {
         if self.threads >= CONNECTION_COUNT_MAX {
             if self.waiting.is_empty() || self.threads >= THREAD_COUNT_MAX {
@@ -248,7 +248,7 @@ impl DashboardRelay {
     }
 }
 
-/// Reads the head of a request, with what follows it in the same segments.
+/// Reads the head of a request, and the bytes that follow it in the same segments.
 fn read_head(client: &mut TcpStream, len_max: usize) -> io::Result<Vec<u8>> {
     let end = Instant::now() + HEAD_TIMEOUT;
     let mut buffer = Vec::new();

@@ -36,7 +36,7 @@ impl EventStreams {
         Some(receiver)
     }
 
-    /// Sends an event to each client whose buffer has room.
+    /// Sends an event to each client with room in its buffer.
     pub fn send(&self, data: &Bytes) {
         let event = event(data);
         self.lock().retain(|stream| match room(stream) {

@@ -75,8 +75,8 @@ impl AdminListeners {
     }
 
     /// Starts the service on its own threads, which answer until the process ends. Each address has its own event loop and
-    /// limits, so that clients of the TCP address, who need no token to connect, can't use up the connections of the Unix
-    /// socket.
+    /// limits, so that clients of the TCP address, which need no token to connect, can't use up the connections of the
+    /// Unix socket.
     ///
     /// # Errors
     /// No thread or descriptor is available.

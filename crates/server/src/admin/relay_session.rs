@@ -38,7 +38,7 @@ pub struct RelaySession {
     pub is_opened: AtomicBool,
 }
 
-/// What to do with a request.
+/// The action for a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum RelayDecision {
     /// Set the cookie and send a page that leads to the dashboard.

@@ -67,7 +67,7 @@ impl AdminReply {
         AdminReply::new("text/plain; charset=utf-8", text.into())
     }
 
-    /// A successful response whose body is still to come.
+    /// A successful response with a body that is still to come.
     pub fn streamed(content_type: &'static str, stream: BodyReceiver) -> AdminReply {
         AdminReply {
             body: ReplyBody::Stream(stream),
@@ -85,7 +85,7 @@ pub struct AdminService {
 }
 
 impl AdminService {
-    /// Creates a service whose helper threads post their replies to `mailbox`.
+    /// Creates a service with helper threads that post their replies to `mailbox`.
     pub fn new(
         actions: Arc<AdminActions>,
         access: Arc<AdminAccess>,

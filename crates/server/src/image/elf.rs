@@ -29,7 +29,7 @@ pub fn site(image: &[u8]) -> Option<&[u8]> {
         .filter(|header| header.kind == PT_LOAD);
     loaded.find_map(|header| {
         let segment = image.get(header.offset..)?.get(..header.len)?;
-        // The segment may be longer than the archive, whose header contains its length.
+        // The segment may be longer than the archive. The header of the archive contains the archive's length.
         let len = number::<4>(segment, ARCHIVE.len())?;
         segment.get(..len).filter(|site| site.starts_with(ARCHIVE))
     })

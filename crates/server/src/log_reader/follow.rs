@@ -96,7 +96,7 @@ impl LogFollower {
             }
             match next {
                 Some(next) => {
-                    // The file is complete: what is left unread of it is damage, not a block to wait for.
+                    // The file is complete: any unread rest of it is damage, not a block to wait for.
                     outcome = outcome.and(self.finish()?);
                     self.file = LogFileReader::open(LogInput::from_path(next), &mut self.reader)?;
                 }
@@ -137,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    /// A follower of a log whose files have no records.
+    /// A follower of a log with files that have no records.
     fn follower(log: &std::path::Path) -> LogFollower {
         let mut printer = RecordPrinter::to_stdout(RecordExporter::new(ExportFormat::Combined));
         let input = LogInput::open(log.to_path_buf()).expect("a file");

@@ -12,7 +12,7 @@ use crate::running_server::RunningServer;
 pub struct SnapshotNotes {
     /// Health and latest failure of each upstream server.
     upstreams: Vec<Value>,
-    /// Certificates whose last renewal failed.
+    /// Certificates with a failed last renewal.
     certificates: Vec<Value>,
     /// The URLs with the most requests.
     urls: HotUrls,

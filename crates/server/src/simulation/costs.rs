@@ -1,6 +1,6 @@
-//! The instructions that requests and responses cost. For each input whose length a client or an origin can choose, the
-//! cost grows at most linearly with the length, up to the size limit (`sizes`). Rules that do not match a request add
-//! almost no cost, however many there are (`rules`).
+//! The instructions that requests and responses cost. For each input of a length that a client or an origin can choose,
+//! the cost grows at most linearly with the length, up to the size limit (`sizes`). Rules that do not match a request
+//! add almost no cost, however many there are (`rules`).
 
 mod configurations;
 mod protocols;
@@ -39,7 +39,7 @@ impl CountedExchange {
         }
     }
 
-    /// A GET whose response has these field lines, and is not stored beforehand.
+    /// A GET with a response that has these field lines, and is not stored beforehand.
     fn with_response_fields(fields: &str) -> CountedExchange {
         CountedExchange {
             response: stored_response(fields),

@@ -42,7 +42,7 @@ impl ClientRanges {
         &self.denied
     }
 
-    /// Prefixes within the denied ones whose clients are answered.
+    /// Prefixes of answered clients, within the denied prefixes.
     pub fn allowed(&self) -> &[ClientPrefix] {
         &self.allowed
     }

@@ -52,7 +52,7 @@ pub fn explain(args: &ExplainArgs) -> Result<(), String> {
         return admin::print_explanation(args, is_selected);
     }
     let request = ExplainRequest::from_args(args)?;
-    // Users who may not open maps still get the server's explanation.
+    // Users without permission to open maps still get the server's explanation.
     let (mut levels, _) = levels::all().unwrap_or_default();
     levels.retain(|level| level.ports().contains(&request.port));
     if levels.is_empty() {

@@ -237,7 +237,7 @@ fn make_private(folder: &Path) -> Result<(), String> {
         _ => {}
     }
     let meta = fs::symlink_metadata(folder).map_err(failed)?;
-    // A user who owns the folder, or can write to it, could replace lock files.
+    // The owner of the folder, or a user with write access to it, could replace lock files.
     let is_private = meta.is_dir() && meta.uid() == 0 && meta.mode() & 0o022 == 0;
     is_private.then_some(()).ok_or(format!(
         "{}: not a folder that only root may write; remove it",

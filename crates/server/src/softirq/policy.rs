@@ -16,7 +16,7 @@ use super::clients::ClientRanges;
 pub struct AttachPolicy {
     /// The lifetime of responses without freshness information; `None` selects a heuristic one.
     ttl_s: Option<u64>,
-    /// Paths whose requests are always sent to the server.
+    /// Paths for which requests are always sent to the server.
     excluded: ExcludedPaths,
     /// The same paths as text.
     excluded_paths: Vec<String>,

@@ -45,7 +45,7 @@ pub fn status(args: &StatusArgs) -> Result<(), String> {
         return print_all_json(args);
     }
     let server = admin::print_status(None);
-    // Users who may not open maps still get the server's counters.
+    // Users without permission to open maps still get the server's counters.
     let (found, broken) = levels::all().unwrap_or_default();
     let is_empty = found.is_empty() && worker::instances::all().is_empty();
     match (server, is_empty) {

@@ -16,7 +16,7 @@ const DURATIONS: &str = "lowroad_request_duration_seconds";
 const BODY_BYTES: &str = "lowroad_response_body_bytes";
 const SOFTIRQ_ANSWERS: &str = "lowroad_softirq_answers";
 
-/// What a view shows as a table.
+/// The content that a view shows as a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReportTable {
     /// The hottest URLs.

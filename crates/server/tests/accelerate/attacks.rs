@@ -9,7 +9,7 @@ use crate::front::{TestAccelerator, numbered_response, response};
 
 const STORED: &str = "Cache-Control: max-age=60\r\n";
 
-/// An accelerator whose origin's responses are all storable.
+/// An accelerator with an origin that sends only storable responses.
 fn front_with_storable_responses() -> TestAccelerator {
     TestAccelerator::with_response(|request| numbered_response(request, STORED))
 }

@@ -352,7 +352,7 @@ const WITHOUT_STRONG_TAG: [&str; 4] = [
     "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
 ];
 
-/// An accelerator whose origin sends these fields with ranges and with complete responses.
+/// An accelerator with an origin that sends these fields with ranges and with complete responses.
 fn front_without_strong_tag(fields: &'static str) -> TestAccelerator {
     TestAccelerator::with_response(move |request| {
         let fields = format!("{fields}{MINUTE}");
@@ -507,7 +507,7 @@ fn incomplete_part_is_not_stored() {
     assert_eq!(front.origin.count(), 2);
 }
 
-/// An origin whose text and ETag the test can change.
+/// An origin with a text and an ETag that the test can change.
 struct Changing(Arc<Mutex<(String, &'static str)>>);
 
 impl Changing {

@@ -9,7 +9,7 @@ use crate::front::{PROGRAM, TestAccelerator, response};
 
 const HEADER: &str = "PROXY TCP4 192.0.2.7 198.51.100.1 4711 80\r\n";
 
-/// An accelerator whose origin answers with the client's address.
+/// An accelerator with an origin that answers with the client's address.
 fn front_with_client_address(more: &[&str]) -> TestAccelerator {
     let name = |request: &lowroad_testkit::origin::OriginRequest| {
         let named = request.field("x-forwarded-for").unwrap_or_default();

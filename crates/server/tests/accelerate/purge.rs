@@ -164,7 +164,7 @@ fn purge_command_finds_responses_of_a_mapped_port() {
         client.send(format!("GET /a HTTP/1.1\r\nHost: {host}\r\n\r\n"));
         client.response().text()
     };
-    // A container's port 80 may be the host's 8080, which is what clients send.
+    // A container's port 80 may be the host's 8080, and clients send the host's port.
     assert_eq!([get("test:8080"), get("test")], ["0", "1"]);
     assert!(
         front

@@ -1,4 +1,4 @@
-//! Redirects of an origin whose address differs from that of the accelerator.
+//! Redirects of an origin with an address that differs from that of the accelerator.
 
 use lowroad_testkit::origin::TestOrigin;
 

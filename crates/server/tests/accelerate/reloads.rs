@@ -11,12 +11,12 @@ use lowroad_testkit::{TempFolder, TestClient, TestServer, wait_until};
 
 use crate::front::{PROGRAM, TestAccelerator, response};
 
-/// An origin whose storable responses contain its name.
+/// An origin with storable responses that contain its name.
 fn named(name: &'static str) -> TestOrigin {
     TestOrigin::with_response(move |_| response("200 OK", "Cache-Control: max-age=600\r\n", name))
 }
 
-/// A configuration with the upstream "app", whose server is this origin, and with additional lines.
+/// A configuration with the upstream "app", with this origin as its server, and with additional lines.
 fn config(origin: &TestOrigin, more: &str) -> String {
     format!(
         "[server]\nworkers = 4\n[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npattern = \"/**\"\norigin = \"app\"\n\

@@ -24,7 +24,7 @@ fn body() -> Vec<u8> {
     (0..LEN).map(|at| (at / 3 + at % 251) as u8).collect()
 }
 
-/// An accelerator whose origin sends the next piece of its body, or ends it, on command.
+/// An accelerator with an origin that sends the next piece of its body, or ends it, on command.
 fn front_with_stepped_origin() -> (TestAccelerator, Sender<Step>) {
     let (next, steps) = channel();
     let steps = Mutex::new(steps);

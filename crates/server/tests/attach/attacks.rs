@@ -95,7 +95,7 @@ fn forged_source_opens_no_connection() {
     };
     let outcome = both("forged_source_opens_no_connection", |target| {
         let (wire, mut draws) = (Wire::new(target.path), RandomDraws::new(502, 0));
-        // First without a SYN, then after a SYN whose SYN-ACK the attacker does not see.
+        // First without a SYN, then after a SYN for which the attacker does not see the SYN-ACK.
         for _ in 0..20_000 {
             let (seq, ack) = (number(&mut draws), number(&mut draws));
             send(

@@ -114,7 +114,7 @@ fn uploads_after_hits_with_apache() {
     after_hits("uploads_after_hits_with_apache", "apache2", apache, uploads);
 }
 
-/// Many connections with mixed requests, whose ports are reused within seconds.
+/// Many connections with mixed requests, and with ports that are reused within seconds.
 fn mixtures(test: &str, program: &str, start: Start) {
     if skipped(test, &[program]) {
         return;
@@ -168,7 +168,7 @@ fn migrations_with_mixed_requests_and_apache() {
     );
 }
 
-/// A listening socket whose connections the test accepts.
+/// A listening socket; the test accepts its connections.
 pub fn listener(namespace: &NetNamespace, backlog: i32) -> TcpListener {
     namespace.enter(|| {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);

@@ -68,7 +68,7 @@ fn private_responses_are_left_to_the_server() {
     assert_eq!(names.len(), 1, "{names:?}");
 }
 
-/// A server whose responses contain the time of their creation, in ms since `start`, and a number.
+/// A server with responses that contain the time of their creation, in ms since `start`, and a number.
 fn clockwork(listener: TcpListener, start: Instant, asked: Arc<AtomicU64>, lifetime: &'static str) {
     thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {

@@ -330,7 +330,7 @@ fn paths_with_rules_are_left_to_the_server() {
     own.end();
 }
 
-/// A CGI program whose response contains the time, and the fields that the query specifies.
+/// A CGI program that responds with the time, and the fields that the query specifies.
 const CLOCK: &str = "#!/bin/sh
 printf 'Content-Type: text/plain\\nContent-Length: 19\\n%s\\n\\n%s' \"$QUERY_STRING\" $(date +%s%N)
 ";

@@ -75,7 +75,7 @@ impl Wire {
         assert!(self.socket.send(&frame), "room for a frame");
     }
 
-    /// Sends a segment from [`UNASSIGNED_ADDRESS`] whose frame is modified by `change`.
+    /// Sends a segment from [`UNASSIGNED_ADDRESS`] in a frame that `change` modifies.
     pub fn send_changed(&self, segment: &Segment, change: impl FnOnce(&mut Vec<u8>)) {
         let mut frame = self.frame(UNASSIGNED_ADDRESS, segment);
         change(&mut frame);
@@ -154,7 +154,7 @@ impl Wire {
     }
 }
 
-/// A TCP connection of [`UNASSIGNED_ADDRESS`] whose sequence numbers the test controls.
+/// A TCP connection of [`UNASSIGNED_ADDRESS`] with sequence numbers that the test controls.
 pub struct Peer {
     /// The next segment to send. It acknowledges all received segments.
     pub next: Segment,

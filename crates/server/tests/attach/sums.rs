@@ -102,7 +102,7 @@ fn segment_with_wrong_checksum_changes_nothing() {
     changes_nothing(&mut wire, &attached, &reset, bend);
 }
 
-/// Sends a segment whose frame was damaged, and asserts that nothing changes.
+/// Sends a segment in a damaged frame, and asserts that nothing changes.
 fn changes_nothing(
     wire: &mut Wire,
     attached: &Attached,

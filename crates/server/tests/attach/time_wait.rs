@@ -1,4 +1,4 @@
-//! Reused ports whose last connection was closed by the server: its socket in TIME_WAIT must not keep the client from
+//! Ports reused after the server closed their last connection: its socket in TIME_WAIT must not keep the client from
 //! the level, nor make the level accept old segments.
 
 use std::fs;
@@ -232,7 +232,7 @@ fn to_the_end(wire: &mut Wire, peer: &mut Peer, request: &str, page: &TestPage) 
     let mut response = Vec::new();
     loop {
         let segment = wire.receive(port);
-        // A segment whose acknowledgement was late arrives twice.
+        // A segment arrives twice if its acknowledgement was late.
         if segment.seq != peer.next.ack || segment.payload.is_empty() && segment.flags & FIN == 0 {
             continue;
         }

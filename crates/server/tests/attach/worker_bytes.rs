@@ -16,7 +16,7 @@ use crate::worker::{ALONE, ServerLink, WITH_LEVEL, Workers, seen};
 /// Sent after each odd request, because its response shows whether the connection is still open.
 const BEHIND: &str = "GET /0-2000.bin HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
 
-/// What a client receives: the status and body of each response, and the remaining bytes.
+/// Received by a client: the status and body of each response, and the remaining bytes.
 type RequestOutcomes = Vec<(String, Vec<u8>)>;
 
 /// Sends bytes, and receives until the server closes. Half-closes the connection, except after an upload, because

@@ -1,5 +1,5 @@
-//! Clients whose segments carry IP options or extension headers, or arrive in fragments, on connections of the level.
-//! The responses are the same as from Linux.
+//! Clients with segments that carry IP options or extension headers, or arrive in fragments, on connections of the
+//! level. The responses are the same as from Linux.
 
 use std::net::SocketAddr;
 

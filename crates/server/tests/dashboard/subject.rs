@@ -8,7 +8,7 @@ use lowroad_testkit::{TempFolder, TestServer};
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
-/// A server, its folder, and an origin behind it, of whose two servers one is down.
+/// A server, its folder, and an origin behind it with two servers, one of which is down.
 pub struct Subject {
     pub server: TestServer,
     pub folder: TempFolder,

@@ -16,7 +16,7 @@ pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 /// Bytes of the largest file.
 pub const LARGE_LEN: usize = 100 << 20;
 
-/// A CGI program whose response contains the protocol and the length of the request body.
+/// A CGI program that responds with the protocol and the length of the request body.
 const LENGTH_CGI: &str =
     "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n%s ' \"$SERVER_PROTOCOL\"\nwc -c\n";
 /// A CGI program that sends two events, the second one after a file appears.

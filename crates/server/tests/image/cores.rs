@@ -1,5 +1,5 @@
-//! The hosted image with several cores, each a thread with a queue of the tap device. The responses are right whichever
-//! core receives a frame, and the status includes all cores.
+//! The hosted image with several cores, each a thread with a queue of the tap device. The responses are right with any
+//! core as the receiver of a frame, and the status includes all cores.
 
 use std::process::Command;
 use std::thread;

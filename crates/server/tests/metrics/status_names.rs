@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::support::{FULL, ObservedServer};
 use crate::text_format::Scrape;
 
-/// Counters whose metric has another name than [`derived`] makes.
+/// Counters with another metric name than [`derived`] makes.
 const RENAMED: [(&str, &str); 31] = [
     ("tls.REASON", "lowroad_tls_client_errors_total"),
     ("open", "lowroad_open_connections"),

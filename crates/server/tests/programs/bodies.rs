@@ -11,7 +11,7 @@ const LONG: usize = 50 << 20;
 /// body to a file use this memory, in huge pages; their number depends on the disk.
 const MEMORY_MAX_KIB: u64 = 40 << 10;
 
-/// A route whose programs are called before the whole body has arrived.
+/// A route that calls its programs before the whole body has arrived.
 const STREAMED: &str = "[[site.route]]\npattern = \"/cgi/**\"\ncgi = \"DIR/cgi\"\n\
                         request_buffering = false\n";
 

@@ -118,7 +118,7 @@ fn stalled_body_releases_its_followers() {
     );
     let host = host(&script);
     let mut clients = ask_many(&host, 1);
-    // This request starts the call, whatever the order in which the others are accepted.
+    // This request starts the call. The others may be accepted in any order.
     wait_until("the first call", || (calls(&host) == 1).then_some(()));
     clients.extend(ask_many(&host, 2));
     wait_for_shared(&host, 2);
@@ -202,7 +202,7 @@ fn failed_call_is_not_shared_with_followers() {
                   printf 'Content-Type: text/plain\\nCache-Control: max-age=60\\n\\ngood'\n";
     let host = host(script);
     let mut bad = host.connect();
-    // The leader of the call, whose own field makes the call fail.
+    // The leader of the call. The leader's own field makes the call fail.
     bad.send("GET /cgi/n HTTP/1.1\r\nHost: a\r\nX-Fail: 1\r\n\r\n");
     wait_until("a call", || (calls(&host) == 1).then_some(()));
     let mut good = ask_many(&host, 3);

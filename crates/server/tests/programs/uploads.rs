@@ -50,7 +50,7 @@ const SLOW: usize = 8;
 const LEN: usize = 200_000;
 const FIRST: usize = 100_000;
 
-/// Uploads whose first part has been sent, and is in a file.
+/// Uploads with a first part that has been sent, and is in a file.
 fn slow_uploads(host: &Host, path: &str) -> Vec<(TestClient, Vec<u8>)> {
     let uploads = (0..SLOW).map(|number| {
         let (mut client, body) = (host.connect(), noise(LEN, number as u64));

@@ -133,7 +133,7 @@ fn tls_terminating_proxy_is_not_redirected() {
         got.contains("strict-transport-security: max-age=31536000\r\n"),
         "{got}"
     );
-    // The proxy uses the default port of https, whatever this server's port is.
+    // The proxy uses the default port of https, regardless of this server's port.
     let got = head("http");
     assert!(
         got.contains("location: https://a.example/file\r\n"),

@@ -1,4 +1,4 @@
-//! The context of a request whose site is known, the result of the decision, and the state of a deferred request.
+//! The context of a request with a known site, the result of the decision, and the state of a deferred request.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ pub struct WaitContext {
     pub wait_reason: WaitReason,
 }
 
-/// A request whose site is known.
+/// A request with a known site.
 pub struct RequestContext<'a> {
     pub site: &'a Arc<Site>,
     /// The normalized host name if each host of the site has its own folder; otherwise empty.
@@ -95,7 +95,7 @@ impl<'a> RequestContext<'a> {
 }
 
 impl RequestContext<'_> {
-    /// The site and the path, whose rules apply to the response.
+    /// The site and the path with the rules that apply to the response.
     pub fn site_path(&self) -> SitePath<'_> {
         SitePath {
             site: self.site,

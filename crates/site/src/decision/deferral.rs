@@ -25,7 +25,7 @@ pub enum WaitReason {
         _call_guard: Box<dyn Send>,
         /// Whether the variant of the request is known.
         is_variant: bool,
-        /// The route whose handler was called.
+        /// The route of the called handler.
         route: Arc<Route>,
         /// The decoded path of the call: the requested path, or that of the folder's index file.
         path: Box<[u8]>,

@@ -63,7 +63,7 @@ pub trait Effects {
         false
     }
 
-    /// Returns a stored response whose body has started to arrive; otherwise registers the exchange, which is resumed
+    /// Returns a stored response if its body has started to arrive; otherwise registers the exchange, which is resumed
     /// later.
     fn wait(&self, stored: StoredResponse, _: ExchangeId) -> Option<StoredResponse> {
         Some(stored)

@@ -67,7 +67,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
         self.continue_lookup(context, path, route, DiskLookups::First, responder)
     }
 
-    /// The rest of `answer_from_route`; also called after a disk look-up, whose result `progress` contains.
+    /// The rest of `answer_from_route`; also called after a disk look-up, with its result in `progress`.
     pub fn continue_lookup(
         &mut self,
         context: &RequestContext<'_>,

@@ -22,7 +22,7 @@ pub fn handle_admitted<W: Effects>(
 ) -> RequestDecision {
     let (site, path) = (context.site, context.path);
     let is_get_or_head = matches!(responder.request.method, Method::Get | Method::Head);
-    // Without routes, other methods get 405 below, whatever their body.
+    // Without routes, other methods get 405 below, regardless of their body.
     if responder.exchange.is_body_too_long() && (is_get_or_head || !site.routes.is_empty()) {
         return generated_response(responder.refuse_body(context.site_path()));
     }

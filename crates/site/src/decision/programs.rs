@@ -167,8 +167,8 @@ impl RequestResponder<'_, '_> {
         }
     }
 
-    /// Sends a response whose body is still arriving. It is sent completely even if a range was requested, which RFC
-    /// 9110 §14.2 allows.
+    /// Sends a response with a body that is still arriving. It is sent completely even if a range was requested, which
+    /// RFC 9110 §14.2 allows.
     fn send_streaming(
         &mut self,
         streaming: &StreamingObject,

@@ -40,7 +40,7 @@ impl<'b> EarlierSites<'b> {
         earlier
     }
 
-    /// Takes the site whose stored responses the new site may use. A site is continued by at most one new site.
+    /// Takes the site with the stored responses that the new site may use. A site is continued by at most one new site.
     pub fn take_continued(&mut self, identity: &SiteFingerprint) -> Option<&'b Arc<Site>> {
         let same_key = self.remaining.get_mut(&identity.key())?;
         let is_continued = |old: &&Arc<Site>| identity.continues(&old.identity);

@@ -26,8 +26,8 @@ pub struct LevelBypassRules {
     pub window_ns: u64,
     /// Minimum number of requests in a window. Default 2000.
     pub requests_min: u64,
-    /// Minimum length of an empty window: one in which no response was published, and at whose end none is published or
-    /// being fetched. Default 1 s.
+    /// Minimum length of an empty window: one in which no response was published, and at the end of which none is
+    /// published or being fetched. Default 1 s.
     pub empty_window_ns: u64,
     /// Minimum number of parsed requests in an empty window; segments on kernel connections do not count. Default 500.
     pub empty_requests_min: u64,

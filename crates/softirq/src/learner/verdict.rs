@@ -62,7 +62,7 @@ pub enum FetchDenial {
 }
 
 impl FetchDenial {
-    /// The denial of a key whose path is excluded.
+    /// The denial of a key with an excluded path.
     pub fn for_path(key: &KeyParts<'_>, settings: &LearnSettings) -> Option<FetchDenial> {
         let prefix = settings.excluded.matching_prefix(key.target)?;
         Some(FetchDenial::Excluded(prefix.to_owned()))

@@ -83,7 +83,7 @@ fn end(address_be: &[u32; 4], port_be: u16) -> SocketAddrV6 {
     SocketAddrV6::new(bytes.into(), u16::from_be(port_be), 0, 0)
 }
 
-/// Whether the connection has an open kernel socket whose sequence numbers differ from the client's
+/// Whether the connection has an open kernel socket with sequence numbers that differ from the client's
 /// (bpf/connections.h).
 pub(crate) fn has_parked_socket(entry: &connection) -> bool {
     let socket = u32::from(entry.socket);

@@ -1,5 +1,5 @@
-//! Kernel sockets that depend on this level: parked ones, and those whose sequence numbers are translated
-//! (bpf/parked.h). They must be closed before the level is detached.
+//! Kernel sockets that depend on this level: parked ones, and those with translated sequence numbers (bpf/parked.h).
+//! They must be closed before the level is detached.
 
 use std::net::SocketAddrV6;
 

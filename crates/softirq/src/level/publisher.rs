@@ -359,7 +359,7 @@ fn bucket_of(level: &SoftirqLevel, hash: u64) -> usize {
 fn free_entry(level: &SoftirqLevel, hash: u64) -> Option<(usize, usize)> {
     let bucket = bucket_of(level, hash);
     let entries = level.index.read(bucket).entry;
-    // A lookup finds only the first of two entries in a bucket whose hashes have the same upper half.
+    // If the hashes of two entries in a bucket have the same upper half, a lookup finds only the first.
     if entries
         .iter()
         .any(|entry| *entry != 0 && entry >> 32 == hash >> 32)

@@ -1,6 +1,6 @@
 //! Settings of this network namespace that affect migration. The kernel refuses a migrated connection with TCP options
-//! that it would not have negotiated itself, and one whose tuple has a socket in TIME_WAIT, which the programs can't
-//! always end.
+//! that it would not have negotiated itself, and one with a tuple that has a socket in TIME_WAIT, which the programs
+//! can't always end.
 
 use std::fs;
 

@@ -149,7 +149,7 @@ pub fn pin_visibility_problem() -> Option<String> {
     ))
 }
 
-/// The outermost ancestor process whose mount namespace is readable, and the inode of that namespace.
+/// The outermost ancestor process with a readable mount namespace, and the inode of that namespace.
 fn outermost_ancestor() -> Option<(u32, u64)> {
     let mut found = None;
     let mut pid = std::process::id();

@@ -203,7 +203,7 @@ impl HeadDraft {
         Ok(())
     }
 
-    /// Keeps the first Date whose value can be overwritten, and drops others.
+    /// Keeps the first Date with a value that can be overwritten, and drops others.
     fn copy_date(&mut self, name: &[u8], value: &[u8]) {
         // Values in the two obsolete formats never have 29 bytes with a comma after the day's name.
         let fits = value.len() == DATE_LEN && value[3] == b',' && date::parse(value, 0).is_some();

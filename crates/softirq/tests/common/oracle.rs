@@ -43,7 +43,7 @@ pub struct Tally {
     pub looked_up_although_invalid: BTreeMap<&'static str, (u64, String)>,
 }
 
-/// A connection whose entry is reset before each request.
+/// A connection with an entry that is reset before each request.
 pub struct Oracle<'b> {
     bench: &'b Bench,
     shelf: TestPublisher,

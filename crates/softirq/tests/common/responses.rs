@@ -111,7 +111,7 @@ pub const REQUESTS: &[Request] = &[
         "close10",
         "GET /10 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
     ),
-    // Their first byte is the last byte of the previous request, whose acknowledgement was withheld.
+    // Their first byte is the last byte of the previous request: the acknowledgement of that request was withheld.
     request("last_get", "\nGET /a HTTP/1.1\r\nHost: h\r\n\r\n"),
     request("last", "\n"),
 ];

@@ -78,7 +78,7 @@ async fn ssl_modes_verify_certificate_as_documented() {
     );
 }
 
-/// Runs in a child process whose system store contains the test CA.
+/// Runs in a child process with a system store that contains the test CA.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "the test above starts it"]
 async fn system_authorities_are_trusted() {

@@ -27,7 +27,8 @@ const WAITING_LEN_MAX: usize = 256 << 10;
 /// After this many bytes, a helper switches to other jobs.
 const QUANTUM_LEN: usize = 4 << 20;
 
-/// An object whose body is not on disk yet. When the last reference is dropped, the object is removed from memory.
+/// An object with a body that is not on disk yet. When the last reference is dropped, the object is removed from
+/// memory.
 pub struct PendingWrite {
     /// The store in memory that contains the object.
     pub store: Arc<SharedStore>,

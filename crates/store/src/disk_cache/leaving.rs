@@ -1,4 +1,4 @@
-//! The queue of recalled objects whose bodies are on disk: they are removed from memory after a while, so that the next
+//! The queue of recalled objects with bodies on disk: they are removed from memory after a while, so that the next
 //! request shows the disk that they are used.
 
 use std::collections::VecDeque;

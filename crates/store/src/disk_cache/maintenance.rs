@@ -48,7 +48,7 @@ impl EvictionQueue {
         }
     }
 
-    /// Marks the objects on disk whose heads are in memory as used, so that they are not evicted from the disk.
+    /// Marks the objects on disk that have their heads in memory as used, so that they are not evicted from the disk.
     fn touch(&self, tier: &DiskCache) {
         let used_segments: Vec<Arc<DiskSegment>> = {
             let recent = lock(&self.0);
@@ -141,7 +141,7 @@ impl DiskCache {
             self.count_error();
         }
         let elapsed = started.elapsed();
-        // Scans take at most a tenth of the time, whatever the rate of purges.
+        // Scans take at most a tenth of the time, regardless of the rate of purges.
         *next_scan = Instant::now() + elapsed * SCAN_PAUSE_FACTOR;
     }
 

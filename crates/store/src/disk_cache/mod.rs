@@ -1,4 +1,4 @@
-//! The disk cache: a second tier of the store, bounded in bytes, whose responses survive a restart.
+//! The disk cache: a second tier of the store, bounded in bytes, with responses that survive a restart.
 //!
 //! ```text
 //!  storing ─► writing ─► lowroad_disk ─► recall ─► SharedStore ─► client
@@ -8,7 +8,7 @@
 //! Memory is searched first. If it has no object but the disk may have one (`DiskCache::may_contain`, which does not
 //! block), a helper recalls the object: the head is loaded into memory, with the body if it is short; a long body is
 //! sent from disk. Freshness, validation, ranges and HEAD are thus handled in one place, with the object in memory.
-//! Recalled heads whose body is on disk are removed from memory after a while, so that the next recall shows the disk
+//! Recalled heads with their body on disk are removed from memory after a while, so that the next recall shows the disk
 //! that the object is used; the disk evicts unused objects.
 //!
 //! Two kinds of bodies are written to disk: those that memory has no room for, and copies of responses with a

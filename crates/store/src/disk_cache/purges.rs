@@ -51,13 +51,13 @@ pub struct PurgeLog {
 struct PendingPurges {
     /// The block from which this run takes its generations.
     run: u64,
-    /// The purges whose objects are perhaps not all removed yet, in order.
+    /// The purges with objects that are perhaps not all removed yet, in order.
     unfinished: Vec<PurgeRule>,
     /// How many of `unfinished` are in the file.
     written_count: usize,
 }
 
-/// A purge whose objects are perhaps not all removed yet.
+/// A purge with objects that are perhaps not all removed yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PurgeRule {
     /// The generation of the purge.

@@ -35,7 +35,7 @@ pub struct DiskCache {
     pub(super) active_writes: WriteTable,
     /// Read-locked between the check of an object against purges and its commit. Workers never lock it.
     pub(super) commit_lock: RwLock<()>,
-    /// The deleted keys whose objects are not removed from disk yet.
+    /// The deleted keys with objects that are not removed from disk yet.
     pub(super) deletions: Mutex<Vec<DeletionQueue>>,
     /// Recalled objects that will be removed from memory.
     pub(super) eviction_queue: EvictionQueue,
@@ -126,7 +126,7 @@ impl DiskCache {
     }
 }
 
-/// A deleted key whose objects are not removed from disk yet.
+/// A deleted key with objects that are not removed from disk yet.
 pub struct DeletionQueue {
     pub(super) primary: PrimaryKey,
     /// The helpers' queue was full, so the maintenance thread must remove the objects.

@@ -130,7 +130,7 @@ impl UnfinishedBody {
             refused,
             helpers,
         } = &*self.readers;
-        // The limit is what the helpers' queue can hold; see `WORKS_MAX`.
+        // The helpers' queue has room for all readers within the limit; see `WORKS_MAX`.
         let Some(permit) = limit.try_acquire() else {
             refused.fetch_add(1, Relaxed);
             return None;

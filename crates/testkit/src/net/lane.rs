@@ -45,7 +45,7 @@ pub struct LaneCounts {
     pub duplicated: u64,
     /// Reordered frames.
     pub reordered: u64,
-    /// SYNs whose options were edited.
+    /// SYNs with edited options.
     pub edited: u64,
     /// Frames above the MTU: the sender's offloads are enabled, or a program has built too long frames.
     pub oversize: u64,

@@ -60,7 +60,7 @@ pub fn missing_requirement() -> Option<String> {
         .map(|error| error.to_string())
 }
 
-/// Whether a program is installed: it can be started, whatever its exit status.
+/// Whether a program is installed: it can be started, regardless of its exit status.
 pub fn is_installed(program: &str) -> bool {
     let mut command = Command::new(program);
     command.arg("--version").stdin(Stdio::null());

@@ -80,7 +80,7 @@ fn text(value: &DerElement<'_>) -> Option<String> {
     const IA5: u8 = 0x16;
     match value.tag {
         UTF8 | PRINTABLE | IA5 => String::from_utf8(value.content.to_vec()).ok(),
-        // Certificates use Latin-1 in this type, whose bytes are the first 256 characters of Unicode.
+        // Certificates use Latin-1 in this type. The bytes of Latin-1 are the first 256 characters of Unicode.
         TELETEX => Some(value.content.iter().map(|byte| char::from(*byte)).collect()),
         der::BMP_STRING => {
             let (pairs, []) = value.content.as_chunks::<2>() else {

@@ -175,8 +175,8 @@ fn rejected_early_data_is_skipped() {
     }
 }
 
-/// A provider whose first key exchange group the other server supports and this one doesn't, so that this one sends a
-/// HelloRetryRequest.
+/// A provider with a first key exchange group that the other server supports and this one doesn't, so that this one
+/// sends a HelloRetryRequest.
 fn provider_for_hello_retry() -> Arc<CryptoProvider> {
     let mut provider = CryptoProvider::clone(&lowroad_tls::provider());
     provider.kx_groups = vec![kx_group::MLKEM768, kx_group::SECP256R1];

@@ -146,7 +146,7 @@ impl Exchange {
         }
     }
 
-    /// An exchange whose handshake is complete.
+    /// An exchange with a complete handshake.
     pub fn established(acceptor: &TlsAcceptor, connector: &ClientConnector) -> Exchange {
         let mut exchange = Exchange::new(acceptor, connector, "localhost");
         exchange.run().expect("a handshake");

@@ -59,7 +59,7 @@ struct AcmeRuntime {
 pub trait CertificateSource {
     /// Adds all certificates and challenges to `certificates`.
     fn add_to(&self, certificates: &mut CertificateMap);
-    /// The certificate whose first name is `name`.
+    /// The certificate with the first name `name`.
     fn pair(&self, name: &str) -> Option<CertificatePair>;
 }
 

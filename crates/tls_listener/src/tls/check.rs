@@ -48,7 +48,7 @@ pub fn check_ticket_keys(path: &Path) -> Result<(), String> {
     }
 }
 
-/// The errors of sites whose client authorities cannot verify any certificate.
+/// The errors of sites with client authorities that cannot verify any certificate.
 fn client_problems(sites: &[config::SiteConfig], authorities: &ClientAuthorities) -> Vec<String> {
     let tls = sites.iter().filter_map(|site| site.tls.as_ref());
     let problem = |tls: &config::TlsConfig| {

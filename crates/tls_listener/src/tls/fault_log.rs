@@ -46,7 +46,7 @@ impl TlsFaultLog {
         self.counts[kind].fetch_add(1, Relaxed);
         let now_ms = clock::now_ms();
         let next_ms = self.next_ms[kind].load(Relaxed);
-        // If several threads get here in the same second, only the one whose exchange succeeds logs.
+        // If several threads get here in the same second, only the one with a successful exchange logs.
         let is_next = |next: &AtomicU64| {
             next.compare_exchange(next_ms, now_ms + LOG_INTERVAL_MS, Relaxed, Relaxed)
                 .is_ok()

@@ -95,8 +95,8 @@ fn bytes_survive_conversion_to_words() {
     assert_eq!(bytes(&[u64::MAX]).0.len(), 0);
 }
 
-/// The store-buffering race: both sides write, then each reads what the other has written. In each round at least one
-/// of them must see the other's write.
+/// The store-buffering race: both sides write, then each reads the memory that the other has written. In each round at
+/// least one of them must see the other's write.
 ///
 /// Only optimized code is fast enough to reveal a missing fence: with `--release`, about every tenth run does.
 #[test]

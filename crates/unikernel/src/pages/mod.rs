@@ -234,7 +234,7 @@ impl PageEngine {
         let Some(database) = &mut self.database else {
             return;
         };
-        // Tasks whose query is too long are collected first, since `fail` borrows the whole engine.
+        // Tasks with a query that is too long are collected first, since `fail` borrows the whole engine.
         let mut too_long = Vec::new();
         while !self.waiting.is_empty() && database.has_free() {
             let Some(at) = self.waiting.pop_front() else {

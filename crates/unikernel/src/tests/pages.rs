@@ -224,7 +224,7 @@ fn page_during_shutdown_without_database_gets_503() {
     let mut net = TestService::new("{% for x in query('SELECT 1') %}{{ x }}{% endfor %}");
     let whole = b"GET /page.lrp HTTP/1.1\r\nHost: a\r\n\r\n";
     let (begun, rest) = whole.split_at(20);
-    // A client may complete a request whose first part was received before the shutdown.
+    // A client may complete a request if its first part was received before the shutdown.
     assert!(net.send(begun).is_empty());
     net.web.begin_draining(&mut net.calls);
     let request = [begun, rest].concat();

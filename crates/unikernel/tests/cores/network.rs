@@ -140,7 +140,7 @@ impl Network {
         }
     }
 
-    /// Makes the first `count` clients request only pages whose database response is too large.
+    /// Makes the first `count` clients request only pages for which the database response is too large.
     pub fn request_too_large_results(&mut self, count: usize) {
         for Peer { user, .. } in self.visitors.iter_mut().take(count) {
             user.resources = vec![("/many.lrp", FAILS), ("/wide.lrp", FAILS)];

@@ -1,5 +1,5 @@
-//! A network around a server: a well-behaved client, a faulty database server, and an attacker whose frames are nearly
-//! valid. Invariants are checked during the run and at the end.
+//! A network around a server: a well-behaved client, a faulty database server, and an attacker with nearly valid
+//! frames. Invariants are checked during the run and at the end.
 
 pub mod frames;
 pub mod liar;
@@ -29,7 +29,7 @@ const DATABASE_MAC: [u8; 6] = [2, 0, 0, 0, 0, 3];
 const ATTACKER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 66];
 /// Number of connections of the attacker: few enough to leave some for the client, or more than fit.
 const FLOWS: (usize, usize) = (60, 2000);
-/// A network whose addresses never complete a handshake.
+/// A network with addresses that never complete a handshake.
 const FORGED: u32 = 0x0b00_0000;
 /// Maximum time that the client waits for a response.
 const PATIENCE_US: u64 = 3_000_000;

@@ -47,7 +47,7 @@ struct RecoveryCost {
     timers: usize,
 }
 
-/// Delivers parts in this order to a client that acknowledges each part, and whose timer fires when no part arrives.
+/// Delivers parts in this order to a client that acknowledges each part. Its timer fires when no part arrives.
 fn deliver(flight: FlightPlan, first: &[u32], has_options: bool) -> RecoveryCost {
     let mut recovery_state = RecoveryState::default();
     let (mut has, mut recovery_cost) = (BTreeSet::new(), RecoveryCost::default());

@@ -1,4 +1,4 @@
-//! Processes requests, and retransmissions of requests whose answer is in flight. `connection_segment` recognizes them;
+//! Processes requests, and retransmissions of requests with an answer in flight. `connection_segment` recognizes them;
 //! `flight` decides about answers of several segments.
 
 use alloc::vec::Vec;

@@ -59,7 +59,7 @@ impl ClientSession for DeckHand {
     }
 
     fn request(&mut self, last: bool, out: &mut Vec<u8>) -> ExpectedResponse {
-        // All clients share one counter, so the shares hold whatever the order of the clients.
+        // All clients share one counter, so the shares hold regardless of the order of the clients.
         let position = self.next.fetch_add(1, Relaxed) % self.order.len();
         let part = self.order[position];
         let class = u8::try_from(part).unwrap_or(u8::MAX);

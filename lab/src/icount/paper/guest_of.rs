@@ -40,7 +40,7 @@ pub struct GuestMaterials<'a> {
     pub has_pages: bool,
 }
 
-/// A guest whose server answers, and the programs outside of the guest that it needs.
+/// A guest with a server that answers, and the programs outside of the guest that it needs.
 pub struct PreparedGuest {
     /// The guest.
     pub guest: QemuGuest,

@@ -111,7 +111,7 @@ fn interrupted_creation_is_continued() {
         "an unfinished set has no manifest"
     );
 
-    // A file whose length or date has changed is created again.
+    // A file with a changed length or date is created again.
     fs::write(folder.0.join("site/file5k.html"), vec![b'x'; 5125]).expect("written");
     assert_eq!(
         made("webstone", &BTreeMap::new(), &folder.0),

@@ -34,7 +34,7 @@ pub struct Machine {
     lines: Receiver<String>,
 }
 
-/// A machine whose network is a socket of this test, which carries Ethernet frames.
+/// A machine with a socket of this test as its network. The socket carries Ethernet frames.
 pub struct Guest {
     pub machine: Machine,
     pub link: UdpSocket,
@@ -59,7 +59,8 @@ pub fn skip(reason: &str) {
 }
 
 impl Machine {
-    /// Starts the kernel with the network `netdev`, whose id is `n`. `name` becomes a part of the image's file name.
+    /// Starts the kernel with the network `netdev`, which has the id `n`. `name` becomes a part of the image's file
+    /// name.
     #[track_caller]
     pub fn start(netdev: &str, name: &str, machine: &[&str], more: &[&str]) -> Option<Machine> {
         let Some(kernel) = std::env::var_os("LOWROAD_KERNEL") else {

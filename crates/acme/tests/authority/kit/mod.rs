@@ -1,4 +1,4 @@
-//! Test helpers: a temporary folder, and a running manager whose events are recorded.
+//! Test helpers: a temporary folder, and a running manager with recorded events.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};

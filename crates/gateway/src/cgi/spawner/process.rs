@@ -19,7 +19,7 @@ use rustix::process::Signal;
 
 use super::messages::{ExitOutcome, SpawnOrder, SpawnerReply, ToSpawner};
 
-/// Retries of starting a program whose file is open for writing (ETXTBSY), and the pause between them.
+/// Retries of starting a program while its file is open for writing (ETXTBSY), and the pause between them.
 const BUSY_TRIES_MAX: usize = 10;
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
@@ -84,7 +84,7 @@ struct SpawnServer {
     channel: PacketChannel,
     poll: OwnedFd,
     programs: HashMap<u64, SpawnedProgram>,
-    /// Programs whose file is open for writing, and the time of the next attempt to start each.
+    /// Programs with their file open for writing, and the time of the next attempt to start each.
     pending_starts: Vec<(Instant, PendingStart)>,
 }
 

@@ -115,8 +115,8 @@ impl HpackDecoder {
         Ok(rest)
     }
 
-    /// Decodes a literal field, whose name may be indexed. With a prefix of 6 bits the field is added to the dynamic
-    /// table.
+    /// Decodes a literal field, with a name that may be indexed. With a prefix of 6 bits the field is added to the
+    /// dynamic table.
     #[inline(never)]
     fn literal<'b>(
         &mut self,

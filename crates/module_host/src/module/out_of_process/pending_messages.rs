@@ -27,7 +27,7 @@ impl UnansweredCalls {
         }
     }
 
-    /// The calls whose messages had certainly not been begun when the process died.
+    /// The calls with messages that had certainly not been begun when the process died.
     pub fn unstarted_calls(&self) -> impl Iterator<Item = u64> + '_ {
         let workers = self.by_worker.values();
         // The first message of each worker may have been begun.

@@ -15,7 +15,7 @@ const RESPONSE_LEN: usize = 30 << 10;
 /// a ratio of 2, somewhat more where names are sorted or memory grows; quadratic cost has a ratio of 4.
 const GROWTH_MAX: f64 = 2.5;
 
-/// Builds an exchange whose variable part has this length.
+/// Builds an exchange with a variable part of this length.
 type ExchangeForm = fn(usize) -> CountedExchange;
 
 /// Repeats a unit up to about this length. Each `N` in the unit is replaced by the copy's number.

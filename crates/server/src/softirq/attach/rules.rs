@@ -37,7 +37,7 @@ pub fn learn_settings_for(policy: &AttachPolicy, args: &AttachArgs) -> LearnSett
     policy.learning(bounds)
 }
 
-/// Limits the rules to what the attached programs support: the number of a response's segments.
+/// Limits the rules to the capabilities of the attached programs: the number of a response's segments.
 #[must_use]
 pub fn limit_to_programs(learning: LearnSettings, folder: &Path) -> LearnSettings {
     LearnSettings {

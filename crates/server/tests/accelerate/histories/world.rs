@@ -1,4 +1,4 @@
-//! An origin whose resources change. A version's number determines all properties of the version, so that a response
+//! An origin with changing resources. A version's number determines all properties of the version, so that a response
 //! can be judged without other information. Does not depend on a cache.
 
 use std::collections::HashMap;

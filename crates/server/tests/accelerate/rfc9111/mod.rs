@@ -22,8 +22,8 @@ pub const LONG_AGO: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
 /// A date far in the future.
 pub const FAR: &str = "Fri, 01 Jan 2100 00:00:00 GMT";
 
-/// An accelerator whose origin sends the response that the request field `Say` specifies: a status and field lines,
-/// separated by bars. The body is the number of the request.
+/// An accelerator with an origin that sends the response specified by the request field `Say`: a status and field
+/// lines, separated by bars. The body is the number of the request.
 pub struct ScriptedCache {
     /// The accelerator and its origin.
     pub front: TestAccelerator,

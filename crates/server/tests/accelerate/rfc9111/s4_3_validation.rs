@@ -3,8 +3,8 @@
 use super::LONG_AGO;
 use super::front::{OriginRequest, TestAccelerator, TestOrigin, response};
 
-/// An accelerator whose origin first sends a stale response with the fields `stored`, and then a 304 with the fields
-/// `news`.
+/// An accelerator with an origin that first sends a stale response with the fields `stored`, and then a 304 with the
+/// fields `news`.
 fn stale_then_304(stored: &'static str, news: &'static str) -> TestAccelerator {
     TestAccelerator::with_response(move |request| match request.number {
         0 => response(

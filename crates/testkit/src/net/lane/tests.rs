@@ -83,7 +83,7 @@ fn held_frame_is_overtaken_by_the_chosen_number_of_frames() {
     let (order, _) = run(mangling, 5, 500);
     let behind = |n: u64| fate(&mangling, 5, n).behind_frames;
     let index_of = |n: u64| order.iter().position(|passed| *passed == n).unwrap();
-    // Only held frames whose next frames are not held: then exactly `behind` frames overtake.
+    // Only held frames followed by frames that are not held: then exactly `behind` frames overtake.
     let held = (0..490).filter(|n| behind(*n) > 0 && (1..4).all(|k| behind(n + k) == 0));
     for n in held.clone() {
         let last = n + behind(n);
