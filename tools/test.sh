@@ -1,7 +1,7 @@
 #!/bin/sh
-# Runs all Rust tests, those of the image's kernel too, and ends with one line for all of them. A test that
-# can't run on this machine says why, in the file that LOWROAD_SKIPPED names, and is counted as skipped, not as
-# passed.
+# Runs all Rust tests, those of the image's kernel too, and ends with the names of the failed tests and one line
+# for all. A test that can't run on this machine says why, in the file that LOWROAD_SKIPPED names, and is counted
+# as skipped, not as passed.
 set -u
 cd "$(dirname "$0")/.." || exit 2
 
@@ -21,6 +21,9 @@ trap 'rm -f "$LOWROAD_SKIPPED" "$log"' EXIT
 } | tee "$log"
 status=$(sed -n 's/^status //p' "$log" | sort -n | tail -n 1)
 
+# What a failed test printed stands far above; readers of a shortened log see only the end.
+grep -A 30 '^---- .* stdout ----$' "$log" | head -n 150
+sed -n 's/^test \(.*\) \.\.\. FAILED$/failed: \1/p' "$log"
 skipped=$(sort -u "$LOWROAD_SKIPPED" | wc -l)
 sort -u "$LOWROAD_SKIPPED" | sed 's/^/skipped: /'
 sed -n 's/^test result: .* \([0-9]*\) passed; \([0-9]*\) failed; .*/\1 \2/p' "$log" |
