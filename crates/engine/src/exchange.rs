@@ -24,6 +24,13 @@ pub(crate) struct RefusedRequest<V: HttpService> {
     exchange: Exchange,
 }
 
+/// The state of a request that the service defers.
+pub(crate) struct Deferral<V: HttpService> {
+    pending: V::Pending,
+    resume_reason: ResumeReason<V::Outcome>,
+    cancel_on_disconnect: bool,
+}
+
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// Receives until the socket is empty or the connection stops reading. A short receive means that the socket is
     /// empty, unless the end of input was reported (`to_end`). A client that sends without a pause is served again in
@@ -184,9 +191,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         &mut self,
         worker: &mut WorkerContext<D, V>,
         mut exchange: Exchange,
-        pending: V::Pending,
-        resume_reason: ResumeReason<V::Outcome>,
-        cancel_on_disconnect: bool,
+        deferral: Deferral<V>,
     ) {
         // The service has taken the body by now, or never will.
         exchange.body = None;
@@ -194,10 +199,10 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         // While the service has not decided whether it reads the body, no 100 (Continue) is sent.
         let reads_body = exchange.is_body_incomplete && !exchange.is_body_undecided;
         self.exchanges.get_or_insert(stream).deferred = Some(DeferredRequest {
-            pending,
+            pending: deferral.pending,
             exchange,
-            resume_reason,
-            cancel_on_disconnect,
+            resume_reason: deferral.resume_reason,
+            cancel_on_disconnect: deferral.cancel_on_disconnect,
             interims: Vec::new(),
         });
         worker.counters.deferred.bump();
@@ -207,6 +212,8 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     }
 
     /// Passes a request to the service.
+    // Inlined, so that the exchange, which is large, is copied only if the request is deferred.
+    #[inline(always)]
     pub(crate) fn dispatch_request(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -214,13 +221,24 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         mut exchange: Exchange,
         may_follow: bool,
     ) {
+        if let Some(deferral) = self.call_service(worker, request, &mut exchange, may_follow) {
+            self.defer(worker, exchange, deferral);
+        }
+    }
+
+    /// Calls the service with a request. Returns its state if it defers the request.
+    fn call_service(
+        &mut self,
+        worker: &mut WorkerContext<D, V>,
+        request: &Request<'_>,
+        exchange: &mut Exchange,
+        may_follow: bool,
+    ) -> Option<Deferral<V>> {
         let stream = exchange.id.stream;
         let mut response = self
             .protocol
             .response(stream, &mut worker.out, &worker.date);
-        let service_outcome = worker
-            .service
-            .request(request, &mut exchange, &mut response);
+        let service_outcome = worker.service.request(request, exchange, &mut response);
         // A body that the service has not taken is received and dropped.
         if exchange.body.take().is_some()
             && let Some(incoming) = self.exchanges.incoming(stream)
@@ -230,7 +248,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         if exchange.is_refused {
             worker.counters.refused.bump();
         }
-        self.handle_service_outcome(worker, service_outcome, exchange, may_follow);
+        self.handle_service_outcome(worker, service_outcome, exchange, may_follow)
     }
 
     /// Handles the service's result: a response was written, or the request is deferred.
@@ -238,33 +256,35 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         &mut self,
         worker: &mut WorkerContext<D, V>,
         service_outcome: ServiceOutcome<V::Pending, V::Record>,
-        exchange: Exchange,
+        exchange: &Exchange,
         may_follow: bool,
-    ) {
+    ) -> Option<Deferral<V>> {
         // On a multiplexed connection a new request must not postpone the check of other streams.
         if !self.protocol.is_multiplexed() {
             self.deadline_ms = worker.driver.now_ms() + worker.settings.idle_timeout_ms;
         }
-        let (pending, resume_reason, cancel_on_disconnect) = match service_outcome {
+        match service_outcome {
             ServiceOutcome::Ready(record) => {
-                return self.on_response_written(worker, exchange.id.stream, record, may_follow);
+                self.on_response_written(worker, exchange.id.stream, record, may_follow);
+                None
             }
             ServiceOutcome::Deferred {
                 pending,
-                cancel_on_disconnect: gives_up,
-            } => (pending, ResumeReason::Pending, gives_up),
+                cancel_on_disconnect,
+            } => Some(Deferral {
+                pending,
+                resume_reason: ResumeReason::Pending,
+                cancel_on_disconnect,
+            }),
             ServiceOutcome::AfterBody(pending) => {
                 let is_complete = !exchange.is_body_incomplete;
-                (pending, ResumeReason::Body { is_complete }, false)
+                Some(Deferral {
+                    pending,
+                    resume_reason: ResumeReason::Body { is_complete },
+                    cancel_on_disconnect: false,
+                })
             }
-        };
-        self.defer(
-            worker,
-            exchange,
-            pending,
-            resume_reason,
-            cancel_on_disconnect,
-        );
+        }
     }
 
     /// Stores the outcome for which a deferred request waits.
@@ -361,7 +381,10 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             }
             _ => service.body_dropped(pending, &mut exchange, &mut response),
         };
-        self.handle_service_outcome(worker, service_outcome, exchange, may_follow);
+        let deferral = self.handle_service_outcome(worker, service_outcome, &exchange, may_follow);
+        if let Some(deferral) = deferral {
+            self.defer(worker, exchange, deferral);
+        }
         if !self.is_closed() {
             self.exchanges.tidy();
         }

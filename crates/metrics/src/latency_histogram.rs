@@ -48,14 +48,14 @@ impl LatencyHistogram {
     /// Records a duration. Only one thread may record into a histogram.
     #[inline]
     pub fn record(&self, duration_us: u64) {
-        self.record_in(bucket_index(duration_us), duration_us);
+        self.record_in(bucket_index(duration_us), duration_us, 1);
     }
 
-    /// Records a duration with a known bucket.
+    /// Records `count` equal durations with a known bucket.
     #[inline]
-    pub fn record_in(&self, bucket: BucketIndex, duration_us: u64) {
-        add(&self.sum_us, duration_us);
-        add(&self.buckets[bucket.0 % BUCKET_COUNT], 1);
+    pub fn record_in(&self, bucket: BucketIndex, duration_us: u64, count: u64) {
+        add(&self.sum_us, duration_us.wrapping_mul(count));
+        add(&self.buckets[bucket.0 % BUCKET_COUNT], count);
     }
 
     /// Records a duration in a histogram that several threads use; all of them must use this function.

@@ -147,6 +147,11 @@ impl RequestMetrics {
         self.scopes[scope.index()].get_or_init(Box::default)
     }
 
+    #[inline]
+    fn durations(&self, scope: MetricScope, level: usize) -> &LevelDurations {
+        self.scope(scope).durations[level].get_or_init(Box::default)
+    }
+
     /// Adds the durations of turns to `sum`.
     pub fn add_turns_to(&self, sum: &mut LatencyDistribution) {
         self.turns.add_to(sum);
@@ -196,13 +201,23 @@ pub struct MetricsRecorder {
     metrics: Arc<RequestMetrics>,
     /// The time at which the first request of this turn arrived, monotonic us; 0 before it.
     turn_start_us: u64,
-    /// Responses that ended in this turn, completely sent or truncated.
+    /// Responses to requests of this turn that also ended in it: they have the same duration.
+    same_turn: Vec<ResponseGroup>,
+    /// Responses to earlier requests that ended in this turn.
     ended: Vec<EndedResponse>,
 }
 
+/// Responses of one scope and level.
+struct ResponseGroup {
+    scope: MetricScope,
+    level: usize,
+    count: u64,
+}
+
+/// A response that was sent completely or truncated.
 struct EndedResponse {
     scope: MetricScope,
-    source: ResponseSource,
+    level: usize,
     started_us: u64,
     answered_us: u64,
 }
@@ -212,6 +227,7 @@ impl Default for MetricsRecorder {
         MetricsRecorder {
             metrics: Arc::default(),
             turn_start_us: 0,
+            same_turn: Vec::with_capacity(16),
             ended: Vec::with_capacity(64),
         }
     }
@@ -284,13 +300,26 @@ impl MetricsRecorder {
         if !is_whole {
             scope.truncated.bump();
         }
-        if record.is_timed {
+        if !record.is_timed {
+            return;
+        }
+        let (scope, level) = (record.scope, record.source.level_index());
+        if record.started_us != self.turn_start_us {
             self.ended.push(EndedResponse {
-                scope: record.scope,
-                source: record.source,
+                scope,
+                level,
                 started_us: record.started_us,
                 answered_us: record.answered_us,
             });
+            return;
+        }
+        match self.same_turn.last_mut() {
+            Some(group) if group.scope == scope && group.level == level => group.count += 1,
+            _ => self.same_turn.push(ResponseGroup {
+                scope,
+                level,
+                count: 1,
+            }),
         }
     }
 
@@ -298,7 +327,7 @@ impl MetricsRecorder {
     #[inline]
     pub fn turn_ended(&mut self) {
         let turn_start_us = std::mem::take(&mut self.turn_start_us);
-        if !self.ended.is_empty() {
+        if turn_start_us != 0 || !self.ended.is_empty() {
             self.record_durations(turn_start_us);
         }
     }
@@ -306,19 +335,18 @@ impl MetricsRecorder {
     /// Records the duration of the turn, and of the responses that ended in it.
     fn record_durations(&mut self, turn_start_us: u64) {
         let now_us = clock::monotonic_us();
-        let turn_us = now_us.saturating_sub(turn_start_us);
-        let turn_bucket = bucket_index(turn_us);
         if turn_start_us > 0 {
-            self.metrics.turns.record_in(turn_bucket, turn_us);
+            let turn_us = now_us.saturating_sub(turn_start_us);
+            let turn_bucket = bucket_index(turn_us);
+            self.metrics.turns.record_in(turn_bucket, turn_us, 1);
+            for group in self.same_turn.drain(..) {
+                let durations = self.metrics.durations(group.scope, group.level);
+                let count = group.count;
+                durations.same_turn.record_in(turn_bucket, turn_us, count);
+            }
         }
         for ended in self.ended.drain(..) {
-            let level = ended.source.level_index();
-            let durations = &self.metrics.scope(ended.scope).durations[level];
-            let durations = durations.get_or_init(Box::default);
-            if ended.started_us == turn_start_us {
-                durations.same_turn.record_in(turn_bucket, turn_us);
-                continue;
-            }
+            let durations = self.metrics.durations(ended.scope, ended.level);
             let whole_us = now_us.saturating_sub(ended.started_us);
             if ended.answered_us == turn_start_us {
                 durations.same_turn.record(whole_us);
