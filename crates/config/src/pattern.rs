@@ -6,10 +6,12 @@
 use std::fmt;
 
 mod notation;
+mod parts;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use notation::UnsupportedNotation;
+pub(crate) use parts::PatternPart;
 
 /// The maximum length of a pattern, in bytes.
 const LEN_MAX: usize = 1024;
@@ -17,27 +19,22 @@ const LEN_MAX: usize = 1024;
 /// The maximum number of wildcards: each may cost one pass over the path.
 const WILDCARDS_MAX: usize = 16;
 
+/// The start of a pattern that ignores case.
+const IGNORE_CASE: &str = "(?i)";
+
 /// A glob over a decoded path.
 ///
 /// `*` matches any bytes except `/`; `**` matches any bytes; both also match the empty text. Other characters match
-/// themselves. A pattern with a leading `/` is matched against the whole path, any other pattern against the last
-/// segment (the file name): `*.css` matches every style sheet, `/img/**` all paths below `/img/`.
+/// themselves. `{a,b}` matches one of the texts. A pattern with a leading `/` is matched against the whole path, any
+/// other pattern against the last segment (the file name): `*.css` matches every style sheet, `/img/**` all paths below
+/// `/img/`. After a leading `(?i)`, ASCII letters match in both cases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathPattern {
     text: String,
-    /// The literals and wildcards; never empty. No two wildcards are adjacent, and no two literals.
+    /// The texts and wildcards; never empty. No two wildcards are adjacent, and no two other parts. In lower case if
+    /// `ignores_case`.
     parts: Vec<PatternPart>,
-}
-
-/// A literal or a wildcard of a pattern.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum PatternPart {
-    /// Text that matches itself.
-    Literal(Vec<u8>),
-    /// `*`: any bytes within a segment.
-    Within,
-    /// `**`: any bytes, across segments.
-    Across,
+    ignores_case: bool,
 }
 
 /// The reason why a text is not a valid pattern.
@@ -47,8 +44,10 @@ pub enum PathPatternError {
     Empty,
     /// The text contains a `/`, but not at the start.
     NotAbsolute,
-    /// The text has more than 1024 bytes, or more than 16 wildcards.
+    /// The text has more than 1024 bytes, more than 16 wildcards, or more than 64 alternatives in one place.
     TooLong,
+    /// A brace without its counterpart; alternatives without a comma, or with a wildcard or a brace in them.
+    Braces,
 }
 
 impl PathPattern {
@@ -57,15 +56,20 @@ impl PathPattern {
     /// # Errors
     /// See [`PathPatternError`].
     pub fn parse(text: &str) -> Result<PathPattern, PathPatternError> {
-        if text.is_empty() {
+        let glob = text.strip_prefix(IGNORE_CASE).unwrap_or(text);
+        if glob.is_empty() {
             return Err(PathPatternError::Empty);
         }
         // A pattern without a leading slash is compared with file names, which contain no slash.
-        if !text.starts_with('/') && text.contains('/') {
+        if !glob.starts_with('/') && glob.contains('/') {
             return Err(PathPatternError::NotAbsolute);
         }
+        let ignores_case = glob.len() < text.len();
         // Wildcards are counted after `split`, which merges stars: `***` is one wildcard.
-        let parts = split(text.as_bytes());
+        let parts = match ignores_case {
+            true => parts::split(&glob.to_ascii_lowercase())?,
+            false => parts::split(glob)?,
+        };
         let wildcards = parts.iter().filter(|part| part.is_wildcard()).count();
         // The time of a match grows with the number of parts.
         if text.len() > LEN_MAX || wildcards > WILDCARDS_MAX {
@@ -74,6 +78,7 @@ impl PathPattern {
         Ok(PathPattern {
             text: text.to_string(),
             parts,
+            ignores_case,
         })
     }
 
@@ -81,13 +86,27 @@ impl PathPattern {
     pub fn everything() -> PathPattern {
         PathPattern {
             text: "/**".to_string(),
-            parts: split(b"/**"),
+            parts: vec![PatternPart::Literal(b"/".to_vec()), PatternPart::Across],
+            ignores_case: false,
         }
     }
 
     /// Whether the pattern is matched against the whole path, not against the last segment.
     pub fn is_absolute(&self) -> bool {
-        self.text.starts_with('/')
+        self.glob().starts_with('/')
+    }
+
+    /// Whether ASCII letters match in both cases.
+    pub(crate) fn ignores_case(&self) -> bool {
+        self.ignores_case
+    }
+
+    /// The pattern without `(?i)`.
+    fn glob(&self) -> &str {
+        match self.ignores_case {
+            true => &self.text[IGNORE_CASE.len()..],
+            false => &self.text,
+        }
     }
 
     /// Whether the pattern matches a decoded path, which begins with `/`.
@@ -98,8 +117,18 @@ impl PathPattern {
     /// Matches a decoded path; returns the text of the trailing wildcard (the longest possible one), or an empty text
     /// if the pattern does not end in a wildcard. None if the pattern does not match.
     pub fn capture<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
+        if self.ignores_case {
+            let lower = path.to_ascii_lowercase();
+            let len = self.capture_exact(&lower)?.len();
+            // A capture is at the end of the path.
+            return Some(&path[path.len() - len..]);
+        }
+        self.capture_exact(path)
+    }
+
+    fn capture_exact<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
         // A pattern without a leading slash is matched against the file name.
-        let path = if self.text.starts_with('/') {
+        let path = if self.is_absolute() {
             path
         } else {
             last_segment(path)
@@ -118,10 +147,10 @@ impl PathPattern {
         }
     }
 
-    /// The text before the first wildcard, with which all matching paths begin; the whole text if there is no wildcard.
-    /// Empty for a pattern without a leading slash.
+    /// The text before the first wildcard or alternatives, with which all matching paths begin; the whole text if there
+    /// are none. Empty for a pattern without a leading slash, and for one that ignores case.
     pub fn front(&self) -> &str {
-        let end = self.text.find('*').unwrap_or(self.text.len());
+        let end = self.text.find(['*', '{']).unwrap_or(self.text.len());
         if self.text.starts_with('/') {
             &self.text[..end]
         } else {
@@ -136,17 +165,23 @@ impl PathPattern {
         }
         let mut parts = vec![PatternPart::Across];
         let mut name = self.parts.iter();
-        // The slash and a leading literal become one part: literals are never adjacent.
+        // The slash and a leading text become one part: texts are never adjacent.
+        let with_slash = |text: &Vec<u8>| [b"/", text.as_slice()].concat();
         match name.as_slice() {
             [PatternPart::Literal(text), rest @ ..] => {
-                parts.push(PatternPart::Literal([b"/", text.as_slice()].concat()));
+                parts.push(PatternPart::Literal(with_slash(text)));
+                name = rest.iter();
+            }
+            [PatternPart::OneOf(texts), rest @ ..] => {
+                let texts = texts.iter().map(with_slash);
+                parts.push(PatternPart::OneOf(texts.collect()));
                 name = rest.iter();
             }
             _ => parts.push(PatternPart::Literal(b"/".to_vec())),
         }
         // In a file name `**` equals `*`, as there is no slash; in a whole path it has to become `*`.
         parts.extend(name.map(|part| match part {
-            PatternPart::Literal(_) => part.clone(),
+            PatternPart::Literal(_) | PatternPart::OneOf(_) => part.clone(),
             PatternPart::Within | PatternPart::Across => PatternPart::Within,
         }));
         parts
@@ -165,48 +200,6 @@ impl fmt::Display for PathPattern {
     }
 }
 
-impl PatternPart {
-    fn is_wildcard(&self) -> bool {
-        !matches!(self, PatternPart::Literal(_))
-    }
-
-    /// Whether this part alone matches all of `bytes`.
-    fn spans(&self, bytes: &[u8]) -> bool {
-        match self {
-            PatternPart::Literal(text) => text == bytes,
-            // `*` does not match a slash.
-            PatternPart::Within => !bytes.contains(&b'/'),
-            PatternPart::Across => true,
-        }
-    }
-}
-
-/// Splits a pattern into literals and wildcards; two or more stars are one `**`.
-fn split(mut text: &[u8]) -> Vec<PatternPart> {
-    let mut parts = Vec::new();
-    while !text.is_empty() {
-        let stars = text.iter().take_while(|&&byte| byte == b'*').count();
-        let (part, len) = match stars {
-            0 => {
-                let len = text
-                    .iter()
-                    .position(|&byte| byte == b'*')
-                    .unwrap_or(text.len());
-                (
-                    PatternPart::Literal(text.iter().take(len).copied().collect()),
-                    len,
-                )
-            }
-            1 => (PatternPart::Within, 1),
-            // Three or more stars mean the same as two.
-            _ => (PatternPart::Across, stars),
-        };
-        parts.push(part);
-        text = text.get(len..).unwrap_or_default();
-    }
-    parts
-}
-
 fn last_segment(path: &[u8]) -> &[u8] {
     path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
 }
@@ -220,9 +213,13 @@ fn capture_any<'a>(parts: &[PatternPart], path: &'a [u8]) -> Option<&'a [u8]> {
     // The earliest start of the trailing wildcard gives the longest capture.
     let first_from = |from: usize| (from..ends.len()).find(|start| ends[*start]);
     let start = match last {
-        PatternPart::Literal(text) => {
-            let start = path.strip_suffix(text.as_slice())?.len();
-            return ends[start].then_some(&[]);
+        PatternPart::Literal(_) | PatternPart::OneOf(_) => {
+            let mut texts = last.texts().iter();
+            let is_matched = texts.any(|text| {
+                let front = path.strip_suffix(text.as_slice());
+                front.is_some_and(|front| ends[front.len()])
+            });
+            return is_matched.then_some(&[]);
         }
         // `*` cannot match a slash, so it starts after the last slash or later.
         PatternPart::Within => first_from(path.len() - last_segment(path).len())?,
@@ -246,12 +243,13 @@ pub(crate) fn match_ends(parts: &[PatternPart], text: &[u8]) -> Vec<bool> {
 /// Replaces the end positions of the previous parts by those after `part`.
 fn advance(part: &PatternPart, path: &[u8], ends: &mut [bool]) {
     match part {
-        PatternPart::Literal(text) => {
+        PatternPart::Literal(_) | PatternPart::OneOf(_) => {
             // The loop runs backwards, so that each start is read before it is overwritten.
             for end in (0..ends.len()).rev() {
-                let start = end.checked_sub(text.len());
-                let fits = |start: usize| ends[start] && path[start..end] == **text;
-                ends[end] = start.is_some_and(fits);
+                ends[end] = part.texts().iter().any(|text| {
+                    let start = end.checked_sub(text.len());
+                    start.is_some_and(|start| ends[start] && path[start..end] == **text)
+                });
             }
         }
         PatternPart::Within | PatternPart::Across => {

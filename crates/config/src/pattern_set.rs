@@ -15,6 +15,7 @@ mod scope;
 
 use std::collections::BTreeMap;
 
+use crate::pattern::PatternPart;
 use crate::{PathExpression, PathPattern, PathSelector};
 use automaton::{LiteralAutomaton, ROOT};
 use literals::RequiredLiteral;
@@ -75,12 +76,13 @@ struct AnchoredPatterns {
 impl PatternSetBuilder {
     /// Adds a glob.
     pub fn add(&mut self, pattern: &PathPattern, scope: MatchScope) {
-        let pattern = ScopedPattern::new(pattern, scope);
-        self.required
-            .push(LiteralRequirement::All(literals::collect_parts(
-                pattern.parts(),
-            )));
-        self.patterns.push(pattern);
+        let scoped = ScopedPattern::new(pattern, scope);
+        self.required.push(match pattern.ignores_case() {
+            // The automaton distinguishes case.
+            true => LiteralRequirement::All(Vec::new()),
+            false => LiteralRequirement::from_parts(scoped.parts()),
+        });
+        self.patterns.push(scoped);
     }
 
     /// Adds a glob or an expression with captures. The set reports it for every matching path, and possibly for others:
@@ -148,6 +150,14 @@ impl PatternSetBuilder {
 }
 
 impl LiteralRequirement {
+    fn from_parts(parts: &[PatternPart]) -> LiteralRequirement {
+        let literals = literals::collect_parts(parts);
+        match literals::collect_alternatives(parts) {
+            Some(alternatives) if literals.is_empty() => LiteralRequirement::Any(alternatives),
+            _ => LiteralRequirement::All(literals),
+        }
+    }
+
     fn texts(&self) -> impl Iterator<Item = &[u8]> {
         let (all_literals, any_literals) = match self {
             LiteralRequirement::All(all_literals) => (all_literals.as_slice(), [].as_slice()),

@@ -1,11 +1,11 @@
 //! Detects patterns in the notation of other servers and shells, and segments that normalized paths never contain. Such
 //! patterns would match nothing and so protect no path.
 
+use super::IGNORE_CASE;
+
 /// Notation that patterns do not support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UnsupportedNotation {
-    /// `{a,b}`
-    Braces,
     /// `[ab]`
     Class,
     /// Regular expressions: `(a|b)`, `(.*)`, `.+`, `^`, `$`, `\`, `~`
@@ -28,6 +28,7 @@ impl UnsupportedNotation {
     /// Returns unsupported notation in a pattern, if there is any. Patterns are compared with decoded paths, so `(`,
     /// `+` and a `$` in the middle are ordinary characters.
     pub(crate) fn find(text: &str) -> Option<UnsupportedNotation> {
+        let text = text.strip_prefix(IGNORE_CASE).unwrap_or(text);
         let has_any_of = |chars: &[char]| text.contains(chars);
         let is_escape = |offset: usize| {
             let digits = text.as_bytes().get(offset + 1..offset + 3);
@@ -41,7 +42,6 @@ impl UnsupportedNotation {
         // The first match determines the advice, so specific notations precede general ones.
         match () {
             () if is_expression => Some(UnsupportedNotation::Expression),
-            () if has_any_of(&['{', '}']) => Some(UnsupportedNotation::Braces),
             () if has_any_of(&['[', ']']) => Some(UnsupportedNotation::Class),
             () if has_any_of(&['?']) => Some(UnsupportedNotation::Query),
             () if has_any_of(&['\0']) => Some(UnsupportedNotation::Nul),
@@ -63,9 +63,6 @@ impl UnsupportedNotation {
     /// The suggestion for the operator.
     pub(crate) fn advice(self) -> &'static str {
         match self {
-            UnsupportedNotation::Braces => {
-                "a pattern without { }: one for each choice, or * in place of a letter"
-            }
             UnsupportedNotation::Class => {
                 "a pattern without [ ]: one for each choice, or * in place of a letter"
             }
@@ -93,9 +90,11 @@ impl UnsupportedNotation {
 /// Whether a pattern seems to follow a list separator.
 fn is_list(text: &str) -> bool {
     text.match_indices([',', ';', ' ']).any(|(offset, _)| {
+        // Commas separate the texts of `{/a,/b}`.
+        let is_in_braces = text[..offset].rfind('{') > text[..offset].rfind('}');
         let rest = text.get(offset + 1..).unwrap_or_default().trim_start();
         // A space or comma within a file name is allowed.
-        rest.starts_with('/') || rest.starts_with("*.")
+        !is_in_braces && (rest.starts_with('/') || rest.starts_with("*."))
     })
 }
 
@@ -106,7 +105,6 @@ mod tests {
     #[test]
     fn unsupported_notations_are_detected() {
         for (text, notation) in [
-            ("*.{sql,bak}", UnsupportedNotation::Braces),
             ("/(config|data)/**", UnsupportedNotation::Expression),
             ("~ ^/config/", UnsupportedNotation::Expression),
             ("^/config/**", UnsupportedNotation::Expression),

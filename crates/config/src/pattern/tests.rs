@@ -181,3 +181,85 @@ fn trailing_star_is_matched_in_linear_time() {
     let path = format!("/{}/", "a".repeat(200_000));
     assert_eq!(pattern("/**a*").capture(path.as_bytes()), None);
 }
+
+#[test]
+fn alternatives_match_one_of_their_texts() {
+    for (text, path, expected) in [
+        ("*.{css,js}", "/a/x.css", Some("")),
+        ("*.{css,js}", "/a/x.js", Some("")),
+        ("*.{css,js}", "/a/x.json", None),
+        ("*.{css,js}", "/a/x.{css,js}", None),
+        ("/{wp-admin,wp-login.php}", "/wp-admin", Some("")),
+        ("/{a,b}/**", "/b/x/y", Some("x/y")),
+        ("/{a,b}/**", "/c/x", None),
+        ("{a,b}{1,2}", "/x/b1", Some("")),
+        ("{a,b}{1,2}", "/x/b3", None),
+        ("/x{,/y}/z", "/x/z", Some("")),
+        ("/x{,/y}/z", "/x/y/z", Some("")),
+        ("/*{.br,.gz}", "/a.gz", Some("")),
+        ("/*{-a,-b}-*", "/x-b-y", Some("y")),
+    ] {
+        assert_eq!(captured(text, path), expected, "{text} on {path}");
+    }
+    for (text, error) in [
+        ("*.{css", PathPatternError::Braces),
+        ("*.css}", PathPatternError::Braces),
+        ("*.{css}", PathPatternError::Braces),
+        ("*.{c*,js}", PathPatternError::Braces),
+        ("*.{a,{b,c}}", PathPatternError::Braces),
+        (
+            "/{a,b,c,d,e}{a,b,c,d,e}{a,b,c,d,e}",
+            PathPatternError::TooLong,
+        ),
+    ] {
+        assert_eq!(PathPattern::parse(text), Err(error), "{text}");
+    }
+}
+
+#[test]
+fn case_of_ascii_letters_is_ignored_on_request() {
+    for (text, path, expected) in [
+        ("(?i)*.PhP", "/x/INDEX.php", Some("")),
+        ("(?i)/Admin/**", "/aDMIN/Users", Some("Users")),
+        ("(?i)/ü", "/Ü", None),
+        ("(?i)*.{CSS,js}", "/a.JS", Some("")),
+        ("*.php", "/x.PHP", None),
+    ] {
+        assert_eq!(captured(text, path), expected, "{text} on {path}");
+    }
+    assert_eq!(pattern("(?i)/a/**").front(), "");
+    assert_eq!(pattern("(?i)/a/**").to_string(), "(?i)/a/**");
+    assert_eq!(PathPattern::parse("(?i)"), Err(PathPatternError::Empty));
+}
+
+#[test]
+fn alternatives_agree_with_their_expansion() {
+    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+    let mut random = |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        usize::try_from(state % below as u64).expect("small")
+    };
+    let mut matched = 0;
+    for _ in 0..20_000 {
+        let mut word = |alphabet: &[u8], len_max: usize| -> String {
+            let len = random(len_max);
+            let letters = (0..len).map(|_| char::from(alphabet[random(alphabet.len())]));
+            letters.collect()
+        };
+        let (front, middle, end) = (word(b"a/*", 4), word(b"ab*", 3), word(b"a*", 3));
+        // Not empty: stars at both sides would become `**` in the expansion only.
+        let choices = [word(b"ab", 3) + "a", word(b"ab/", 3) + "b"];
+        let path = format!("/{}", word(b"ab/", 8));
+        let text = format!("/{front}{{{},{}}}{middle}{end}", choices[0], choices[1]);
+        let found = pattern(&text).matches(path.as_bytes());
+        let expanded = choices.map(|choice| format!("/{front}{choice}{middle}{end}"));
+        let expected = expanded
+            .iter()
+            .any(|it| pattern(it).matches(path.as_bytes()));
+        assert_eq!(found, expected, "{text} on {path}");
+        matched += usize::from(found);
+    }
+    assert!(matched > 1000, "{matched} matches prove nothing");
+}

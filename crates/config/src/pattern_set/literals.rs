@@ -29,12 +29,23 @@ pub(super) fn collect_parts(parts: &[PatternPart]) -> Vec<RequiredLiteral> {
                 is_at_start: index == 0,
                 is_at_end: index + 1 == parts.len(),
             }),
-            PatternPart::Within | PatternPart::Across => None,
+            PatternPart::OneOf(_) | PatternPart::Within | PatternPart::Across => None,
         });
     literals
         // The pattern `/` keeps its only literal.
         .filter(|literal| is_selective(&literal.text) || parts.len() == 1)
         .collect()
+}
+
+/// The alternatives of a glob without another literal: every matching path contains at least one of them. `None` if there
+/// are none.
+pub(super) fn collect_alternatives(parts: &[PatternPart]) -> Option<Vec<Vec<u8>>> {
+    let alternatives = parts.iter().find_map(|part| match part {
+        PatternPart::OneOf(texts) => Some(texts),
+        PatternPart::Literal(_) | PatternPart::Within | PatternPart::Across => None,
+    })?;
+    let is_selective = alternatives.iter().all(|text| is_selective(text));
+    is_selective.then(|| alternatives.clone())
 }
 
 /// Literals of an expression: every matching path contains at least one of them. `None` if none are known.

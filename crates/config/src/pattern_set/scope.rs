@@ -72,6 +72,14 @@ impl ScopedPattern {
             // The set reports the candidate unverified: the caller verifies the match.
             return true;
         };
+        let lower;
+        let path = match pattern.ignores_case() {
+            true => {
+                lower = path.to_ascii_lowercase();
+                &lower
+            }
+            false => path,
+        };
         pattern.matches(path)
             || match self.scope {
                 MatchScope::Path | MatchScope::Unverified => false,

@@ -75,6 +75,10 @@ impl<'d> ConfigValue<'d> {
         self.value.is_array()
     }
 
+    pub(crate) fn is_table(&self) -> bool {
+        self.value.as_table().is_some()
+    }
+
     pub(crate) fn is_empty_array(&self) -> bool {
         self.value.as_array().is_some_and(|array| array.is_empty())
     }
@@ -107,7 +111,12 @@ impl<'d> ConfigValue<'d> {
             Err(PathPatternError::Empty | PathPatternError::NotAbsolute) => {
                 "/PATH or a FILE NAME, with * (within a segment) and ** (across segments): /img/**, *.css"
             }
-            Err(PathPatternError::TooLong) => "at most 1024 bytes and 16 wildcards",
+            Err(PathPatternError::TooLong) => {
+                "at most 1024 bytes, 16 wildcards, and 64 alternatives in one place"
+            }
+            Err(PathPatternError::Braces) => {
+                "alternatives as {a,b}: at least two texts without wildcards and braces"
+            }
         };
         self.refuse("a pattern", refused);
         None

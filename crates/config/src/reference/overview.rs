@@ -241,7 +241,8 @@ pub(super) const PATTERNS: &str = r#"
 ## Patterns
 
 A pattern is matched against the decoded path of a request. `*` matches any characters within a segment, `**` any characters including `/`; both also match
-the empty text. All other characters match themselves, case-sensitive. A pattern that begins with `/` is matched against the whole path; one
+the empty text. `{a,b}` matches one of the texts, which have no wildcards. All other characters match themselves, case-sensitive unless the pattern begins
+with `(?i)`. A pattern that begins with `/` is matched against the whole path; one
 without contains no `/` and is matched against the file name, in any folder.
 
 | pattern | matches | does not match |
@@ -249,9 +250,10 @@ without contains no `/` and is matched against the file name, in any folder.
 | `/img/*` | `/img/a.png`, `/img/` | `/img/2026/a.png` |
 | `/img/**` | `/img/a.png`, `/img/2026/a.png` | `/img` |
 | `*.css` | `/main.css`, `/theme/dark.css` | `/main.css/x` |
+| `(?i)*.{jpg,png}` | `/a.png`, `/b/C.JPG` | `/a.gif` |
 | `/**/draft-*` | `/a/b/draft-7` | `/a/draft-7/b` |
 
-A pattern has at most 1024 bytes and 16 wildcards. The syntax of other servers and shells is an error, because it would match nothing: `{a,b}`, `[ab]`,
+A pattern has at most 1024 bytes, 16 wildcards, and 64 alternatives in one place. The syntax of other servers and shells is an error, because it would match nothing: `[ab]`,
 `?`, `%63`, lists such as `*.sql,*.bak`, and of regular expressions `|`, `\`, `.+`, `(.*)`, `^` and `~` in front, and `$` at the end. Use `*` for such a character in
 a name. Also errors: `//`, since paths are compared with slashes merged, the segments `.` and `..`, which no path has, and NUL.
 "#;
