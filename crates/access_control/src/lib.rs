@@ -13,16 +13,15 @@ mod rule_index;
 pub mod traffic_classes;
 
 use std::io;
-use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use lowroad_config as config;
 use lowroad_config::{ClientField, PrefixSet, RuleAction};
-use lowroad_http::method::Method;
 use lowroad_http::request::Request;
 use lowroad_limits::ClientRates;
+use lowroad_request_conditions::{ConditionSet, FindSwitch, RequestFacts, condition_text};
 use lowroad_site_rules::{FormSet, PathMatches};
 
 use forwarded_client::AmbiguousForwarding;
@@ -41,8 +40,7 @@ pub struct AccessPolicy {
 /// An access rule.
 pub struct AccessRule {
     config: config::RuleConfig,
-    addresses: PrefixSet,
-    except: PrefixSet,
+    conditions: ConditionSet,
     /// The limiter, if the rule is a rate limit.
     limit: Option<ClientRates>,
     /// The password file, if the rule requires a password.
@@ -51,19 +49,10 @@ pub struct AccessRule {
     refused: AtomicU64,
 }
 
-/// The properties of a request that rules match, in addition to its path.
-#[derive(Clone, Copy)]
-pub struct RuleInput {
-    /// The method of the request.
-    pub method: Method,
-    /// The client.
-    pub peer: IpAddr,
-}
-
 impl AccessPolicy {
     /// The access policy of a site; `None` if the site needs none. `previous` is the policy of the site with the same
     /// names and addresses; it is reused if rules and trusted proxies are unchanged. `find_password_file` returns the
-    /// password file in force for a path.
+    /// password file in force for a path, `find_switch` the switch of a file in a condition.
     ///
     /// # Errors
     /// A password file that cannot be used, and the reason.
@@ -71,6 +60,7 @@ impl AccessPolicy {
         site: &config::SiteConfig,
         previous: Option<(&config::SiteConfig, &Arc<AccessPolicy>)>,
         find_password_file: impl Fn(&Path) -> Option<Arc<PasswordFile>>,
+        find_switch: FindSwitch<'_>,
     ) -> io::Result<Option<Arc<AccessPolicy>>> {
         if site.access.is_empty() && site.trusted_proxies.addresses.is_empty() {
             return Ok(None);
@@ -84,7 +74,7 @@ impl AccessPolicy {
         let rules: io::Result<Vec<AccessRule>> = site
             .access
             .iter()
-            .map(|rule| AccessRule::new(rule, &find_password_file))
+            .map(|rule| AccessRule::new(rule, &find_password_file, find_switch))
             .collect();
         Ok(Some(Arc::new(AccessPolicy {
             rules: rules?,
@@ -126,9 +116,9 @@ impl AccessPolicy {
     pub fn fallback(
         &self,
         matches: &PathMatches<'_>,
-        input: RuleInput,
+        facts: RequestFacts<'_>,
     ) -> Option<(&AccessRule, &str)> {
-        let mut rules = self.rules_for(matches, input);
+        let mut rules = self.rules_for(matches, facts);
         rules.find_map(|(_, rule)| match &rule.config.action {
             RuleAction::Fallback(to) => Some((rule, to.as_str())),
             _ => None,
@@ -139,12 +129,12 @@ impl AccessPolicy {
     pub fn rules_for(
         &self,
         matches: &PathMatches<'_>,
-        input: RuleInput,
+        facts: RequestFacts<'_>,
     ) -> impl Iterator<Item = (usize, &AccessRule)> {
-        let numbers = self.index.rules(matches, input).into_iter();
+        let numbers = self.index.rules(matches, &facts).into_iter();
         let rules = numbers.filter_map(|number| Some((number, self.rules.get(number)?)));
-        // The index ignores exceptions, and the methods of rules that have addresses.
-        rules.filter(move |(_, rule)| rule.is_for(input))
+        // The index knows methods and addresses only.
+        rules.filter(move |(_, rule)| rule.conditions.is_met(&facts))
     }
 
     /// The rule with a number.
@@ -167,6 +157,7 @@ impl AccessRule {
     fn new(
         config: &config::RuleConfig,
         find_password_file: impl Fn(&Path) -> Option<Arc<PasswordFile>>,
+        find_switch: FindSwitch<'_>,
     ) -> io::Result<AccessRule> {
         let (mut limit, mut passwords) = (None, None);
         match &config.action {
@@ -178,11 +169,14 @@ impl AccessRule {
                     PasswordFile::open(&auth.file, &auth.realm, previous.as_deref())?;
                 passwords = Some(Arc::new(password_file));
             }
-            RuleAction::Deny(_) | RuleAction::Allow | RuleAction::Fallback(_) => {}
+            RuleAction::Deny(_)
+            | RuleAction::Allow
+            | RuleAction::Fallback(_)
+            | RuleAction::Respond(_)
+            | RuleAction::Close => {}
         }
         Ok(AccessRule {
-            addresses: PrefixSet::new(&config.addresses),
-            except: PrefixSet::new(&config.except),
+            conditions: ConditionSet::new(&config.conditions, find_switch),
             config: config.clone(),
             limit,
             passwords,
@@ -210,14 +204,6 @@ impl AccessRule {
         self.refused.fetch_add(1, Relaxed);
     }
 
-    /// Whether the rule applies to a request with a path that matches its pattern.
-    fn is_for(&self, input: RuleInput) -> bool {
-        let methods = &self.config.methods;
-        (methods.is_empty() || is_one_of(input.method, methods))
-            && (self.addresses.is_empty() || self.addresses.contains(input.peer))
-            && !self.except.contains(input.peer)
-    }
-
     /// The rule as text.
     pub fn text(&self) -> String {
         let config = &self.config;
@@ -230,21 +216,13 @@ impl AccessRule {
             }
             RuleAction::Auth(auth) => format!("auth {}", auth.file.display()),
             RuleAction::Fallback(to) => format!("fallback {to}"),
+            RuleAction::Respond(response) => format!("respond {}", response.status),
+            RuleAction::Close => "close".into(),
         };
         let mut text = format!("{}: {action_text}", config.pattern);
-        let methods = config.methods.join(", ");
-        let prefixes = |prefixes: &[config::AddressPrefix]| {
-            let texts: Vec<String> = prefixes.iter().map(ToString::to_string).collect();
-            texts.join(", ")
-        };
-        for (word, list) in [
-            ("for", methods),
-            ("from", prefixes(&config.addresses)),
-            ("except from", prefixes(&config.except)),
-        ] {
-            if !list.is_empty() {
-                text.push_str(&format!(", {word} {list}"));
-            }
+        let conditions = condition_text(&config.conditions);
+        if !conditions.is_empty() {
+            text.push_str(&format!(", {conditions}"));
         }
         text
     }
@@ -264,13 +242,6 @@ impl AccessRule {
         }
         Some(text)
     }
-}
-
-/// Whether a list of methods includes `method`; HEAD counts as GET.
-fn is_one_of(method: Method, methods: &[String]) -> bool {
-    let is_listed = |name: &str| methods.iter().any(|listed| listed == name);
-    // Otherwise a HEAD request could reveal resources that a rule for GET protects.
-    is_listed(method.as_str()) || method == Method::Head && is_listed("GET")
 }
 
 fn period(period_ms: u64) -> &'static str {

@@ -6,9 +6,8 @@ use std::collections::HashMap;
 use lowroad_config as config;
 use lowroad_config::PrefixMap;
 use lowroad_http::method::Method;
+use lowroad_request_conditions::RequestFacts;
 use lowroad_site_rules::{DistinctPatterns, FormSet, PathMatches};
-
-use super::RuleInput;
 
 /// Access rules, by pattern and by client address.
 pub(super) struct RuleIndex {
@@ -65,10 +64,11 @@ impl RuleIndex {
             pattern_rules.has_access_rule |=
                 !matches!(rule.action, config::RuleAction::Fallback(_));
             // A rule with addresses is found only by its addresses, which are more selective than its pattern.
-            if rule.addresses.is_empty() {
-                pattern_rules.insert(number, &rule.methods);
+            let conditions = &rule.conditions;
+            if conditions.addresses.is_empty() {
+                pattern_rules.insert(number, &conditions.methods);
             }
-            for prefix in &rule.addresses {
+            for prefix in &conditions.addresses {
                 index.by_address.insert(prefix, number);
             }
         }
@@ -95,8 +95,9 @@ impl RuleIndex {
         found.any(|pattern| self.by_pattern[pattern].has_access_rule)
     }
 
-    /// The rules for a path and the client's address in ascending order; exceptions are not considered.
-    pub(super) fn rules(&self, matches: &PathMatches<'_>, input: RuleInput) -> Vec<usize> {
+    /// The rules for a path, and for the method or the client's address, in ascending order. Other conditions are not
+    /// considered.
+    pub(super) fn rules(&self, matches: &PathMatches<'_>, facts: &RequestFacts<'_>) -> Vec<usize> {
         let mut rules = Vec::new();
         let mut found = matches.access_patterns().peekable();
         // In the common case, no rule matches the path, and no look-up by address is needed.
@@ -104,9 +105,9 @@ impl RuleIndex {
             return rules;
         }
         for pattern in found {
-            rules.extend(self.by_pattern[pattern].for_method(input.method));
+            rules.extend(self.by_pattern[pattern].for_method(facts.request.method));
         }
-        let for_address = self.by_address.get(input.peer).copied();
+        let for_address = self.by_address.get(facts.client).copied();
         rules.extend(for_address.filter(|number| self.has_pattern(*number, matches)));
         // Rules are applied in the configured order.
         rules.sort_unstable();
@@ -120,8 +121,11 @@ impl RuleIndex {
 mod tests {
     use std::path::Path;
 
-    use super::*;
+    use lowroad_http::h1::parse;
+    use lowroad_http::limits::RequestLimits;
     use lowroad_site_rules::SitePatterns;
+
+    use super::*;
 
     #[test]
     fn rule_index_skips_rules_for_other_methods() {
@@ -139,16 +143,21 @@ mod tests {
         let site = &config.sites[0];
         let patterns = SitePatterns::new(site);
         let index = RuleIndex::new(&site.access);
-        let rules = |method: Method| {
-            let peer = [127, 0, 0, 1].into();
-            index.rules(
-                &patterns.match_path(b"/a/b", None),
-                RuleInput { method, peer },
-            )
+        let rules = |method: &str| {
+            let head = format!("{method} /a/b HTTP/1.1\r\nHost: h\r\n\r\n");
+            let head = parse(head.as_bytes(), &RequestLimits::default());
+            let facts = RequestFacts {
+                request: &head.expect("a request").expect("a whole one").request,
+                client: [127, 0, 0, 1].into(),
+                is_https: false,
+                has_certificate: false,
+                unix_s: 0,
+            };
+            index.rules(&patterns.match_path(b"/a/b", None), &facts)
         };
-        assert_eq!(rules(Method::Get), [1000, 1001, 1002]);
-        assert_eq!(rules(Method::Head), [1000, 1001, 1002]);
-        assert_eq!(rules(Method::Post), [1001]);
-        assert_eq!(rules(Method::Put).len(), 1001);
+        assert_eq!(rules("GET"), [1000, 1001, 1002]);
+        assert_eq!(rules("HEAD"), [1000, 1001, 1002]);
+        assert_eq!(rules("POST"), [1001]);
+        assert_eq!(rules("PUT").len(), 1001);
     }
 }

@@ -1,9 +1,17 @@
-//! Reads the conditions of a route other than its path: methods, hosts, header fields and cookies.
+//! Reads conditions on requests. Rules, redirects, rewrites and routes have the same keys, which are read here.
 
-use crate::RouteConditions;
+mod week_time;
+
+use crate::class::list;
 use crate::reader::{ConfigSection, ConfigValue};
 use crate::rules::{is_field_value, is_literal_name, is_token};
 use crate::value::InvalidValue;
+use crate::{
+    AddressPrefix, NamedCondition, PathExpression, RequestConditions, SiteName, ValueCondition,
+};
+
+#[cfg(test)]
+mod tests;
 
 /// The methods that the server knows. They are case-sensitive (RFC 9110 §9.1), so a name in another case is a mistake.
 const KNOWN: [&str; 10] = [
@@ -13,27 +21,47 @@ const KNOWN: [&str; 10] = [
 const FOR_PROGRAMS: usize = 8;
 /// The longest method that the server accepts.
 const METHOD_LEN_MAX: usize = 30;
+/// The longest text of a condition on a field, cookie or argument, in bytes.
+const CONDITION_LEN_MAX: usize = 1024;
 
-/// The conditions of a route.
-pub(crate) fn conditions(section: &ConfigSection<'_>) -> RouteConditions {
-    let items_of = |key| {
-        section
-            .item(key)
-            .map(ConfigValue::one_or_many)
-            .unwrap_or_default()
-    };
-    let methods = items_of("methods");
-    let methods = methods.iter().filter_map(|item| item.read(method));
-    RouteConditions {
-        methods: methods.collect(),
-        headers: items_of("header")
-            .iter()
-            .filter_map(|it| it.read(header))
-            .collect(),
-        cookies: items_of("cookie")
-            .iter()
-            .filter_map(|it| it.read(cookie))
-            .collect(),
+/// Reads the conditions among the keys of a table.
+pub(crate) fn conditions(section: &ConfigSection<'_>) -> RequestConditions {
+    let mut conditions = without_exceptions(section);
+    if let Some(item) = section.item("not") {
+        conditions.exceptions = item.one_or_many().iter().filter_map(exception).collect();
+    }
+    conditions
+}
+
+/// Reads a table of `not`. It has no `not` of its own.
+fn exception(item: &ConfigValue<'_>) -> Option<RequestConditions> {
+    let section = item.section()?;
+    // Nothing would remain for which the other conditions could hold.
+    if section.is_empty() {
+        item.report("the table is empty", "at least one condition");
+    }
+    let conditions = without_exceptions(&section);
+    section.finish();
+    Some(conditions)
+}
+
+fn without_exceptions(section: &ConfigSection<'_>) -> RequestConditions {
+    RequestConditions {
+        methods: list(section, "methods", |item| item.read(method)),
+        addresses: list(section, "addresses", |item| item.read(AddressPrefix::parse)),
+        headers: list(section, "header", |item| named(item, &FIELD)),
+        cookies: list(section, "cookie", |item| named(item, &COOKIE)),
+        arguments: list(section, "argument", |item| named(item, &ARGUMENT)),
+        hosts: list(section, "host", |item| item.read(host)),
+        is_https: section
+            .item("scheme")
+            .and_then(|item| item.choice(&[("http", false), ("https", true)])),
+        has_certificate: section
+            .item("client_certificate")
+            .and_then(|item| boolean(&item)),
+        times: list(section, "time", |item| item.read(week_time::parse)),
+        file: section.item("file_exists").and_then(|item| item.path()),
+        exceptions: Vec::new(),
     }
 }
 
@@ -53,19 +81,58 @@ pub(crate) fn method(text: &str) -> Result<String, InvalidValue> {
     })
 }
 
-fn header(text: &str) -> Result<(String, Option<String>), InvalidValue> {
-    named(text, ':', is_literal_name).ok_or(InvalidValue {
-        expected: "a condition of a field",
-        allowed: "NAME, or NAME: VALUE, with letters, digits and !#$%&'+-.^_`|~ in the name",
-    })
+fn host(text: &str) -> Result<SiteName, InvalidValue> {
+    match SiteName::parse(text) {
+        // `_` would stand for all hosts, as a missing key does.
+        Ok(SiteName::Default) => Err(InvalidValue {
+            expected: "a host name",
+            allowed: "example.com, *.example.com (one or more labels in front), or an address",
+        }),
+        name => name,
+    }
 }
 
-fn cookie(text: &str) -> Result<(String, Option<String>), InvalidValue> {
-    named(text, '=', is_cookie_name).ok_or(InvalidValue {
-        expected: "a condition of a cookie",
-        allowed: "NAME, or NAME=VALUE; one * at the end of the name for all names that begin so",
-    })
+fn boolean(item: &ConfigValue<'_>) -> Option<bool> {
+    let value = item.value_bool();
+    if value.is_none() {
+        item.refuse("a boolean", "true or false");
+    }
+    value
 }
+
+/// The syntax of a condition on a field, cookie or argument.
+struct NamedSyntax {
+    separator: char,
+    is_name: fn(&str) -> bool,
+    refusal: InvalidValue,
+}
+
+const FIELD: NamedSyntax = NamedSyntax {
+    separator: ':',
+    is_name: is_literal_name,
+    refusal: InvalidValue {
+        expected: "a condition of a field",
+        allowed: "NAME, NAME: VALUE or NAME: ~EXPRESSION, with letters, digits and !#$%&'+-.^_`|~ in the name",
+    },
+};
+
+const COOKIE: NamedSyntax = NamedSyntax {
+    separator: '=',
+    is_name: is_cookie_name,
+    refusal: InvalidValue {
+        expected: "a condition of a cookie",
+        allowed: "NAME, NAME=VALUE or NAME=~EXPRESSION; one * at the end of the name for all names that begin so",
+    },
+};
+
+const ARGUMENT: NamedSyntax = NamedSyntax {
+    separator: '=',
+    is_name: is_argument_name,
+    refusal: InvalidValue {
+        expected: "a condition of an argument",
+        allowed: "NAME, NAME=VALUE or NAME=~EXPRESSION, as in the query but decoded",
+    },
+};
 
 fn is_cookie_name(name: &str) -> bool {
     // `*` alone stands for any cookie.
@@ -73,16 +140,50 @@ fn is_cookie_name(name: &str) -> bool {
     prefix.is_empty() && name == "*" || is_literal_name(prefix)
 }
 
-fn named(
-    text: &str,
-    sign: char,
-    is_name: impl Fn(&str) -> bool,
-) -> Option<(String, Option<String>)> {
-    let (name, value) = match text.split_once(sign) {
+fn is_argument_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains(|it: char| it.is_control() || it == '&')
+}
+
+fn named(item: &ConfigValue<'_>, syntax: &NamedSyntax) -> Option<NamedCondition> {
+    let text = item.text()?;
+    let (name, value) = match text.split_once(syntax.separator) {
         // Whitespace around a field's value is not part of it (RFC 9110 §5.5).
-        Some((name, value)) => (name, Some(value.trim().to_string())),
+        Some((name, value)) => (name, Some(value.trim())),
         None => (text, None),
     };
-    let is_value = |value: &String| is_field_value(value);
-    (is_name(name) && value.as_ref().is_none_or(is_value)).then(|| (name.to_string(), value))
+    let is_valid = text.len() <= CONDITION_LEN_MAX
+        && (syntax.is_name)(name)
+        && value.is_none_or(|value| !value.contains(char::is_control));
+    let condition = match value {
+        _ if !is_valid => None,
+        None => Some(ValueCondition::Any),
+        Some(value) => match value.strip_prefix('~') {
+            Some(expression) => return matching(item, name, expression),
+            None => is_field_value(value).then(|| ValueCondition::Exact(value.to_string())),
+        },
+    };
+    if condition.is_none() {
+        item.refuse(syntax.refusal.expected, syntax.refusal.allowed);
+    }
+    Some(NamedCondition {
+        name: name.to_string(),
+        value: condition?,
+    })
+}
+
+fn matching(item: &ConfigValue<'_>, name: &str, expression: &str) -> Option<NamedCondition> {
+    match PathExpression::parse(expression) {
+        Ok(compiled) => Some(NamedCondition {
+            name: name.to_string(),
+            value: ValueCondition::Matches(compiled),
+        }),
+        Err(error) => {
+            let message = format!("{} is not a regular expression: {error}", item.to_display());
+            item.report(
+                message,
+                "the syntax of Rust's crate regex after ~: ~(?i)bot|crawler",
+            );
+            None
+        }
+    }
 }

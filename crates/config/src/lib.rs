@@ -23,6 +23,7 @@ mod conditions;
 mod database;
 mod destination;
 mod feature;
+mod fixed_response;
 mod logs;
 mod module;
 mod name;

@@ -36,7 +36,7 @@ pub enum PathSelector {
     Regex(PathExpression),
 }
 
-/// A regular expression over the bytes of a decoded path.
+/// A regular expression over bytes: a decoded path, or a value.
 #[derive(Clone)]
 pub struct PathExpression {
     text: String,
@@ -114,8 +114,14 @@ impl PathExpression {
         }
     }
 
-    pub(crate) fn text(&self) -> &str {
+    /// The expression as it was written.
+    pub fn text(&self) -> &str {
         &self.text
+    }
+
+    /// Whether the expression is found in `bytes`.
+    pub fn is_match(&self, bytes: &[u8]) -> bool {
+        self.compiled.is_match(bytes)
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod acme;
 mod admin;
+mod conditions;
 mod logs;
 mod man_page;
 mod markdown;
@@ -171,6 +172,7 @@ pub const TABLES: &[&TableReference] = &[
     &site_files::CACHE_CONTROL,
     &site_files::ALIAS,
     &site_rules::RULE,
+    &conditions::RULE_NOT,
     &site_rules::REDIRECT,
     &site_rules::REWRITE,
     &site_rules::HEADER,

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::conditions;
 use crate::paths::{TemplatePart, template_parts};
 use crate::reader::{ConfigSection, ConfigValue};
 use crate::{
@@ -55,12 +56,14 @@ pub(crate) fn redirect(section: ConfigSection<'_>) -> Option<RedirectConfig> {
     let status = section
         .item("status")
         .map_or(Some(301), |item| redirect_status(&item));
+    let conditions = conditions::conditions(&section);
     // `finish` precedes the checks of captures and loops, which need a complete rule.
     section.finish();
     let redirect = RedirectConfig {
         from: from?,
         to: to?,
         status: status?,
+        conditions,
     };
     let to_item = to_item?;
     check_captures(&redirect.from, &redirect.to, &to_item);
@@ -73,11 +76,13 @@ pub(crate) fn rewrite(section: ConfigSection<'_>) -> Option<RewriteConfig> {
     let to_item = section.required("to");
     let to = to_item.as_ref().and_then(rewrite_target);
     let missing = section.flag("missing", false);
+    let conditions = conditions::conditions(&section);
     section.finish();
     let rewrite = RewriteConfig {
         from: from?,
         to: to?,
         missing,
+        conditions,
     };
     check_captures(&rewrite.from, &rewrite.to, &to_item?);
     Some(rewrite)
@@ -206,7 +211,7 @@ fn can_change(name: &str, report: impl Fn(String, &str)) -> bool {
     false
 }
 
-fn field_lines(section: ConfigSection<'_>) -> Vec<(String, String)> {
+pub(crate) fn field_lines(section: ConfigSection<'_>) -> Vec<(String, String)> {
     let mut fields: Vec<(String, String)> = Vec::new();
     for (name, position, item) in section.entries() {
         // Managed fields frame the message or follow from its content.

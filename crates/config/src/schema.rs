@@ -8,6 +8,7 @@ mod admin;
 mod alias;
 mod caching;
 mod class;
+mod condition;
 mod limits;
 mod log;
 mod origin;
@@ -25,6 +26,7 @@ pub use admin::AdminConfig;
 pub use alias::AliasConfig;
 pub use caching::{CacheBypass, CacheConfig, CookieStorage};
 pub use class::{ClassConfig, ClassMembers, FieldMatch};
+pub use condition::{NamedCondition, RequestConditions, ValueCondition, WeekTime};
 pub use limits::{BufferConfig, LimitsConfig};
 pub use log::{
     AccessLogConditions, AccessLogConfig, AccessLogFormat, BinaryLogConfig, ErrorLogLevel,
@@ -40,10 +42,9 @@ pub use representation::{
     RewriteConfig,
 };
 pub use route::{
-    CgiConfig, FastCgiConfig, PagesConfig, ResponseStorage, RouteConditions, RouteConfig, RouteTo,
-    UpstreamAddress,
+    CgiConfig, FastCgiConfig, PagesConfig, ResponseStorage, RouteConfig, RouteTo, UpstreamAddress,
 };
-pub use rule::{AuthConfig, ClientField, RuleAction, RuleConfig, TrustedProxies};
+pub use rule::{AuthConfig, ClientField, FixedResponse, RuleAction, RuleConfig, TrustedProxies};
 pub use server::{AcceptLimit, ProcessConfig, SoftirqMode};
 pub use site::{PassThroughConfig, SiteConfig, SiteName, SiteRoot, SymlinkPolicy, site_for_folder};
 pub use tls::{CertificateFiles, ClientAuthConfig, TlsConfig, TlsVersion};

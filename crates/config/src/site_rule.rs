@@ -5,21 +5,24 @@
 use std::io::{self, ErrorKind};
 
 use crate::class::{list, read_rate};
+use crate::fixed_response::fixed_response;
 use crate::named::absolute_path;
 use crate::reader::{ConfigSection, ConfigSource, ConfigValue, KeyPosition};
 use crate::site_marks::SiteMarks;
 use crate::value::InvalidValue;
 use crate::{
-    AddressPrefix, AuthConfig, ClientField, PathPattern, RuleAction, RuleConfig, SiteConfig,
-    TrustedProxies, conditions,
+    AddressPrefix, AuthConfig, ClientField, PathPattern, RequestConditions, RuleAction, RuleConfig,
+    SiteConfig, TrustedProxies, conditions,
 };
 
 /// An access rule, and the position of its action key.
 pub(crate) type MarkedRule = (RuleConfig, KeyPosition);
 
 /// The action keys; a rule has exactly one of them.
-const ACTIONS: [&str; 5] = ["deny", "allow", "rate", "auth", "fallback"];
-const ALLOWED: &str = "one of deny, allow, rate, auth and fallback";
+const ACTIONS: [&str; 7] = [
+    "deny", "allow", "rate", "auth", "fallback", "respond", "close",
+];
+const ALLOWED: &str = "one of deny, allow, rate, auth, fallback, respond and close";
 
 pub(crate) fn rule(section: ConfigSection<'_>) -> Option<MarkedRule> {
     let position = section.position.clone();
@@ -28,18 +31,19 @@ pub(crate) fn rule(section: ConfigSection<'_>) -> Option<MarkedRule> {
         None => Some(PathPattern::everything()),
     };
     // The other keys are read even if the pattern is invalid, so that all problems are reported together.
-    let methods = list(&section, "methods", |item| item.read(conditions::method));
-    let addresses = list(&section, "addresses", |item| {
-        item.read(AddressPrefix::parse)
-    });
+    let mut conditions = conditions::conditions(&section);
     let except = list(&section, "except", |item| item.read(AddressPrefix::parse));
+    if !except.is_empty() {
+        conditions.exceptions.push(RequestConditions {
+            addresses: except,
+            ..RequestConditions::default()
+        });
+    }
     let action = action(&section);
     section.finish();
     let rule = RuleConfig {
         pattern: pattern?,
-        methods,
-        addresses,
-        except,
+        conditions,
         action: action?,
     };
     Some((rule, position))
@@ -96,17 +100,22 @@ fn action(section: &ConfigSection<'_>) -> Option<RuleAction> {
     let item = first?.1;
     match kind? {
         "deny" => deny(&item).map(RuleAction::Deny),
-        // `allow = false` would look like a rule that denies.
-        "allow" => (item.value_bool() == Some(true))
-            .then_some(RuleAction::Allow)
-            .or_else(|| {
-                item.refuse("an action", "true; or leave the rule out");
-                None
-            }),
+        "allow" => only_true(&item, RuleAction::Allow),
+        "close" => only_true(&item, RuleAction::Close),
+        "respond" => fixed_response(&item).map(RuleAction::Respond),
         "rate" => read_rate(section, &item).map(RuleAction::Limit),
         "auth" => auth(section, &item).map(RuleAction::Auth),
         _ => absolute_path(&item).map(RuleAction::Fallback),
     }
+}
+
+/// The action of a key whose only value is `true`: `false` would look like the opposite action.
+fn only_true(item: &ConfigValue<'_>, action: RuleAction) -> Option<RuleAction> {
+    if item.value_bool() != Some(true) {
+        item.refuse("an action", "true; or leave the rule out");
+        return None;
+    }
+    Some(action)
 }
 
 fn auth(section: &ConfigSection<'_>, item: &ConfigValue<'_>) -> Option<AuthConfig> {
@@ -130,14 +139,15 @@ fn auth(section: &ConfigSection<'_>, item: &ConfigValue<'_>) -> Option<AuthConfi
 
 fn deny(item: &ConfigValue<'_>) -> Option<u16> {
     let status = item.read(crate::value::count)?;
-    // 404 hides that the path exists.
-    let valid_status = [403, 404]
-        .into_iter()
-        .find(|allowed_status| u64::from(*allowed_status) == status);
-    if valid_status.is_none() {
-        item.refuse("a status of a refusal", "403 or 404");
+    // 401 and 407 need a challenge, 426 a protocol; 499 is for clients that have left.
+    let is_refusal = (400..=599).contains(&status) && ![401, 407, 426, 499].contains(&status);
+    if !is_refusal {
+        item.refuse(
+            "a status of a refusal",
+            "400 to 599 without 401, 407, 426 and 499",
+        );
     }
-    valid_status
+    is_refusal.then(|| u16::try_from(status).ok()).flatten()
 }
 
 pub(crate) fn trusted_proxies(section: &ConfigSection<'_>) -> TrustedProxies {

@@ -322,11 +322,13 @@ fn all_keys_of_site_are_read() {
                 from: PathSelector::Pattern(pattern("/old/**")),
                 to: "/new/$1".into(),
                 status: 308,
+                conditions: RequestConditions::default(),
             },
             RedirectConfig {
                 from: PathSelector::Pattern(pattern("/a")),
                 to: "https://other.example/".into(),
                 status: 301,
+                conditions: RequestConditions::default(),
             },
         ],
         headers: vec![HeaderRule {

@@ -106,6 +106,17 @@ impl<'r> ResponseWriter<'r> {
         }
     }
 
+    /// Ends the exchange without a response: closes an HTTP/1 connection, after the responses to earlier requests, or
+    /// resets an HTTP/2 stream. Nothing may be written afterwards.
+    pub fn abandon(&mut self) {
+        match &mut self.wire {
+            ResponseProtocol::Http1(http) => http.close(),
+            ResponseProtocol::Http2(http, stream) => {
+                http.reset(*stream, h2::ErrorCode::CANCEL, &mut self.out.bytes);
+            }
+        }
+    }
+
     /// Begins the head.
     pub fn head(&mut self, status: StatusCode) -> HeadBuilder<'_> {
         self.head_dated(status, None)

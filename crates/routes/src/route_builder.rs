@@ -10,6 +10,7 @@ use lowroad_handler::operator_notice::OperatorNotice;
 use lowroad_handler::spool::{BufferingHandler, SpoolAccount, SpoolLimits};
 use lowroad_handler::upstream_status::UpstreamReport;
 use lowroad_log::ErrorLogger;
+use lowroad_request_conditions::FindSwitch;
 use lowroad_store::SharedStore;
 use lowroad_store::change_feed::ChangeFeed;
 use rustix::process::{Resource, getrlimit};
@@ -139,13 +140,17 @@ impl HandlerRuntime {
 }
 
 impl HandlerSet<'_> {
-    /// Creates the routes of a site.
+    /// Creates the routes of a site. `find_switch` finds the switch of a file in a condition.
     ///
     /// # Errors
     /// As for `HandlerRuntime::open`.
-    pub fn routes(&self, site: &config::SiteConfig) -> Result<RouteTable, String> {
+    pub fn routes(
+        &self,
+        site: &config::SiteConfig,
+        find_switch: FindSwitch<'_>,
+    ) -> Result<RouteTable, String> {
         let vary = conditions::vary(&site.routes);
-        let depends_on_reports = conditions::depend_on_reports(&site.routes);
+        let depends_on_unkeyed_facts = conditions::depend_on_unkeyed_facts(&site.routes);
         let routes = site.routes.iter().map(|rules| {
             let (label, mut handler) = self.handler(rules, site.symlinks)?;
             // Vary is added on all routes of the site: a cache must know all fields on which the selection of the route
@@ -168,9 +173,8 @@ impl HandlerSet<'_> {
             let handler =
                 CompressingHandler::wrap(handler, rules, &site.compress, &self.compressors);
             let spools = rules.response_buffering.then(|| self.spools.clone());
-            let mut route = Route::new(rules, label, handler, spools);
-            // The reports of proxies are not part of any cache key.
-            route.never_stores |= depends_on_reports;
+            let mut route = Route::new(rules, label, handler, spools, find_switch);
+            route.never_stores |= depends_on_unkeyed_facts;
             Ok(route)
         });
         let routes = routes.collect::<Result<_, String>>()?;

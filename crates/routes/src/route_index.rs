@@ -4,11 +4,13 @@
 use std::collections::HashMap;
 
 use lowroad_config as config;
-use lowroad_config::RouteConditions;
+use lowroad_config::{NamedCondition, RequestConditions, ValueCondition};
+use lowroad_http::method::Method;
 use lowroad_http::request::Request;
+use lowroad_request_conditions::request_cookies;
 use lowroad_site_rules::{DistinctPatterns, FieldMap, PathMatches};
 
-use super::conditions::{has_wildcard, request_cookies};
+use super::conditions::has_wildcard;
 
 /// The numbers of routes, by pattern and by condition.
 #[derive(Default)]
@@ -81,24 +83,27 @@ impl RouteIndex {
 }
 
 impl PatternRoutes {
-    fn insert(&mut self, number: usize, conditions: &RouteConditions) {
-        let RouteConditions {
+    fn insert(&mut self, number: usize, conditions: &RequestConditions) {
+        let RequestConditions {
             methods,
             headers,
             cookies,
+            ..
         } = conditions;
         // A condition with a value is more selective than one without.
-        let most_selective = |all: &[(String, Option<String>)]| {
+        let most_selective = |all: &[NamedCondition]| {
             // The index contains complete names only; the caller checks names with wildcards.
-            let exact_names = || all.iter().filter(|(name, _)| !has_wildcard(name));
-            let exact = exact_names().find(|(_, content)| content.is_some());
-            exact.or(exact_names().next()).cloned()
+            let exact_names = || all.iter().filter(|it| !has_wildcard(&it.name));
+            let with_value = exact_names().find(|it| exact_value(it).is_some());
+            with_value.or(exact_names().next()).cloned()
         };
         // Each route is indexed by its most selective condition only; the caller checks all conditions.
-        if let Some((name, content)) = most_selective(headers) {
-            self.by_field.insert(&name, content.as_deref(), number);
-        } else if let Some((name, content)) = most_selective(cookies) {
-            self.by_cookie.insert(&name, content.as_deref(), number);
+        if let Some(field) = most_selective(headers) {
+            self.by_field
+                .insert(&field.name, exact_value(&field), number);
+        } else if let Some(cookie) = most_selective(cookies) {
+            self.by_cookie
+                .insert(&cookie.name, exact_value(&cookie), number);
         } else if methods.is_empty() {
             self.unconditional.push(number);
         } else {
@@ -120,8 +125,12 @@ impl PatternRoutes {
         if is_unconditional {
             return unconditional;
         }
-        let method_match = self.by_method.get(request.method.as_str());
-        let method_match = method_match.into_iter().flatten().copied().find(fits);
+        let of_method = |name| self.by_method.get(name).into_iter().flatten();
+        // GET includes HEAD.
+        let is_head = request.method == Method::Head;
+        let of_get = is_head.then(|| of_method("GET")).into_iter().flatten();
+        let of_request = of_method(request.method.as_str());
+        let method_match = of_request.chain(of_get).copied().filter(fits).min();
         let field_matches = self.by_field.get(request.fields());
         let cookie_matches = self.by_cookie.get(request_cookies(request));
         let conditional = field_matches
@@ -136,16 +145,26 @@ impl PatternRoutes {
     }
 }
 
+/// The value that a condition requires, if it is only one.
+fn exact_value(condition: &NamedCondition) -> Option<&str> {
+    match &condition.value {
+        ValueCondition::Exact(value) => Some(value),
+        ValueCondition::Any | ValueCondition::Matches(_) => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::net::Ipv4Addr;
     use std::path::Path;
+    use std::sync::Arc;
 
     use lowroad_http::h1::parse;
     use lowroad_http::limits::RequestLimits;
 
-    use super::super::conditions::are_met;
     use super::*;
+    use lowroad_request_conditions::{ConditionSet, FileSwitch, RequestFacts};
     use lowroad_site_rules::SitePatterns;
 
     /// A site with routes that have these keys.
@@ -163,8 +182,18 @@ mod tests {
     fn find(site: &config::SiteConfig, request: &str) -> (Option<usize>, usize) {
         let head = parse(request.as_bytes(), &RequestLimits::default());
         let request = head.expect("a request").expect("a whole one").request;
-        let fits =
-            |route: &config::RouteConfig| !route.missing && are_met(&route.conditions, &request);
+        let facts = RequestFacts {
+            request: &request,
+            client: Ipv4Addr::LOCALHOST.into(),
+            is_https: false,
+            has_certificate: false,
+            unix_s: 0,
+        };
+        let find_switch = |file: &Path| Arc::new(FileSwitch::new(file.into(), false));
+        let fits = |route: &config::RouteConfig| {
+            let conditions = ConditionSet::new(&route.conditions, &find_switch);
+            !route.missing && conditions.is_met(&facts)
+        };
         let patterns = SitePatterns::new(site);
         let looks = Cell::new(0);
         let index = RouteIndex::new(&site.routes);

@@ -8,17 +8,15 @@ use lowroad_cache::excluded_paths::ExcludedPaths;
 use lowroad_cache::request::RequestDirectives;
 use lowroad_cache::storage_policy::{CookiePolicy, StoragePolicy};
 use lowroad_config as config;
-use lowroad_config::{
-    CacheBypass, CacheConfig, PathPattern, ResponseStorage, RouteConditions, RouteTo,
-};
+use lowroad_config::{CacheBypass, CacheConfig, PathPattern, ResponseStorage, RouteTo};
 use lowroad_handler::spool::SpoolLimits;
 use lowroad_handler::{Handler, HandlerResponse};
 use lowroad_http::method::Method;
 use lowroad_http::request::Request;
 use lowroad_metrics::MetricScope;
+use lowroad_request_conditions::{ConditionSet, FindSwitch, RequestFacts, condition_text};
 use lowroad_site_rules::PathMatches;
 
-use crate::conditions;
 use crate::counts::{RouteCounters, increment};
 use crate::failure_log::RouteFailures;
 use crate::response_redirect::{self, InternalRedirect};
@@ -61,7 +59,9 @@ pub struct Route {
     pub faults: RouteFailures,
     pattern: PathPattern,
     missing: bool,
-    conditions: RouteConditions,
+    conditions: ConditionSet,
+    /// The conditions as text.
+    conditions_text: String,
     /// Whether paths may contain encoded slashes and backslashes, which the handler interprets.
     allows_encoded_slashes: bool,
     /// Whether the route answers all requests, whether or not files exist.
@@ -78,12 +78,13 @@ pub struct RouteTable {
 }
 
 impl Route {
-    /// Creates a route from its configuration and its handler.
+    /// Creates a route from its configuration and its handler. `find_switch` finds the switch of a file in a condition.
     pub fn new(
         rules: &lowroad_config::RouteConfig,
         label: String,
         handler: Arc<dyn Handler>,
         spools: Option<Arc<SpoolLimits>>,
+        find_switch: FindSwitch<'_>,
     ) -> Route {
         let is_origin = matches!(rules.to, RouteTo::Origin(_));
         Route {
@@ -115,12 +116,13 @@ impl Route {
             faults: RouteFailures::default(),
             pattern: rules.pattern.clone(),
             missing: rules.missing,
-            conditions: rules.conditions.clone(),
+            conditions: ConditionSet::new(&rules.conditions, find_switch),
+            conditions_text: condition_text(&rules.conditions),
             allows_encoded_slashes: !matches!(rules.to, RouteTo::Pages(_)),
             remote_index: remote_index(&rules.to),
             matches_all_requests: !rules.missing
                 && rules.pattern.to_string() == "/**"
-                && conditions::is_unconditional(&rules.conditions),
+                && rules.conditions.is_empty(),
         }
     }
 
@@ -193,7 +195,10 @@ impl Route {
     /// The pattern, the conditions and the handler, as text.
     pub fn name(&self) -> String {
         let missing = if self.missing { " (missing)" } else { "" };
-        let conditions = conditions::text(&self.conditions);
+        let conditions = match &self.conditions_text[..] {
+            "" => String::new(),
+            text => format!(" ({text})"),
+        };
         format!("{}{missing}{conditions} to {}", self.pattern, self.label)
     }
 }
@@ -248,7 +253,7 @@ impl RouteTable {
     pub fn find_route(
         &self,
         matches: &PathMatches<'_>,
-        request: &Request<'_>,
+        facts: &RequestFacts<'_>,
     ) -> Result<Option<&Arc<Route>>, NoRoute> {
         // The common case of a reverse proxy, in which no pattern has to be matched.
         if let Some(first) = self.all.first().filter(|route| route.matches_all_requests) {
@@ -257,7 +262,7 @@ impl RouteTable {
         if self.index.first(matches, false).is_none() {
             return Ok(None);
         }
-        let found = self.find(matches, request, |route| !route.missing);
+        let found = self.find(matches, facts, |route| !route.missing);
         // The pattern of a route matches, but no conditions do: a file must not be sent instead.
         found.map(Some).ok_or(NoRoute)
     }
@@ -267,9 +272,9 @@ impl RouteTable {
     pub fn find_slash_route(
         &self,
         matches: &PathMatches<'_>,
-        request: &Request<'_>,
+        facts: &RequestFacts<'_>,
     ) -> Option<&Arc<Route>> {
-        let first = self.find(matches, request, |_| true);
+        let first = self.find(matches, facts, |_| true);
         first.filter(|route| route.allows_encoded_slashes)
     }
 
@@ -285,10 +290,11 @@ impl RouteTable {
     pub fn find_remote_index(
         &self,
         matches: &PathMatches<'_>,
-        request: &Request<'_>,
+        facts: &RequestFacts<'_>,
     ) -> Option<&Arc<Route>> {
-        let route = self.find_route(matches, request).ok().flatten()?;
-        (route.remote_index.is_some() && route.accepts_method(request.method)).then_some(route)
+        let route = self.find_route(matches, facts).ok().flatten()?;
+        let accepts_method = route.accepts_method(facts.request.method);
+        (route.remote_index.is_some() && accepts_method).then_some(route)
     }
 
     /// The route for a path without a file, regardless of its other conditions.
@@ -300,21 +306,21 @@ impl RouteTable {
     pub fn find_missing_route_for(
         &self,
         matches: &PathMatches<'_>,
-        request: &Request<'_>,
+        facts: &RequestFacts<'_>,
     ) -> Option<&Arc<Route>> {
-        self.find(matches, request, |route| route.missing)
+        self.find(matches, facts, |route| route.missing)
     }
 
     /// The first route that matches a request and a path, and for which `predicate` holds.
     fn find(
         &self,
         matches: &PathMatches<'_>,
-        request: &Request<'_>,
+        facts: &RequestFacts<'_>,
         predicate: impl Fn(&Route) -> bool,
     ) -> Option<&Arc<Route>> {
-        let found = self.index.find(matches, request, |number| {
+        let found = self.index.find(matches, facts.request, |number| {
             let route = self.all.get(number);
-            route.is_some_and(|it| predicate(it) && conditions::are_met(&it.conditions, request))
+            route.is_some_and(|it| predicate(it) && it.conditions.is_met(facts))
         });
         self.all.get(found?)
     }

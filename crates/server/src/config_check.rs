@@ -136,8 +136,9 @@ fn host_bits(config: &Config) -> Vec<String> {
         lists.push(("proxy_protocol", &site.proxy_protocol));
         lists.push(("purge_from", &site.purge_from));
         for rule in &site.access {
-            lists.push(("rule addresses", &rule.addresses));
-            lists.push(("rule except", &rule.except));
+            lists.push(("rule addresses", &rule.conditions.addresses));
+            let exceptions = rule.conditions.exceptions.iter();
+            lists.extend(exceptions.map(|it| ("rule except", &it.addresses[..])));
         }
     }
     for class in &config.classes {

@@ -11,6 +11,7 @@ pub mod cache_counters;
 pub mod decision;
 pub mod explain;
 pub mod explain_files;
+mod file_switches;
 pub mod listeners;
 pub mod request_metrics;
 pub mod request_traces;

@@ -4,6 +4,7 @@
 mod extra_headers;
 
 use bytes::Bytes;
+use lowroad_config::FixedResponse;
 use lowroad_engine::service::ConnectionRefusal;
 use lowroad_engine::{BodyPart, Exchange, HeadBuilder, PreparedResponse, ResponseWriter};
 use lowroad_handler::ResponseFields;
@@ -17,6 +18,7 @@ use lowroad_http::refusal::RequestRefusal;
 use lowroad_http::request::Request;
 use lowroad_http::status::StatusCode;
 use lowroad_http::stored_head::StoredSection;
+use lowroad_request_conditions::RequestFacts;
 use lowroad_site_rules::SiteFields;
 use lowroad_store::object::{BodyLocation, Representation};
 
@@ -28,8 +30,19 @@ pub use extra_headers::{ExtraHeaders, HeaderLines};
 const ALLOW: &str = "GET, HEAD, OPTIONS";
 /// The value of Retry-After, in seconds, if the server is overloaded.
 const RETRY_AFTER_S: &[u8] = b"1";
+/// The status that is logged if a connection is closed without a response, as in nginx.
+const CLOSED_UNANSWERED: StatusCode = StatusCode::new(444).expect("within the range");
 /// The name of the field Retry-After (RFC 9110 §10.2.3).
 pub const RETRY_AFTER: &str = "Retry-After";
+
+/// A redirect to another URL.
+pub struct RedirectTarget {
+    /// The value of Location.
+    pub location: Vec<u8>,
+    pub status: StatusCode,
+    /// Whether another request for the same URL is redirected, too.
+    pub is_cacheable: bool,
+}
 
 /// Writes the response to one request.
 pub struct RequestResponder<'r, 'o> {
@@ -38,6 +51,20 @@ pub struct RequestResponder<'r, 'o> {
     pub exchange: &'r mut Exchange,
     /// The response that is being written.
     pub response: &'r mut ResponseWriter<'o>,
+}
+
+impl<'r> RequestResponder<'r, '_> {
+    /// The facts on which conditions depend.
+    pub fn facts(&self) -> RequestFacts<'r> {
+        let tls = self.exchange.tls.as_ref();
+        RequestFacts {
+            request: self.request,
+            client: self.exchange.peer,
+            is_https: self.exchange.is_https(),
+            has_certificate: tls.is_some_and(|tls| tls.client.is_some()),
+            unix_s: self.exchange.unix_s,
+        }
+    }
 }
 
 impl RequestResponder<'_, '_> {
@@ -292,18 +319,53 @@ impl RequestResponder<'_, '_> {
     }
 
     /// Redirects the client.
-    pub fn redirect(
-        &mut self,
-        site_path: SitePath<'_>,
-        status: StatusCode,
-        location: &[u8],
-    ) -> StatusCode {
-        self.page(
-            Some(site_path),
-            status,
-            Some("The page has moved."),
-            &[("Location", location)],
-        );
+    pub fn redirect(&mut self, site_path: SitePath<'_>, redirect: &RedirectTarget) -> StatusCode {
+        let location = ("Location", &redirect.location[..]);
+        let no_store = ("Cache-Control", &b"no-store"[..]);
+        let fields = match redirect.is_cacheable {
+            true => &[location][..],
+            false => &[location, no_store][..],
+        };
+        let explanation = Some("The page has moved.");
+        self.page(Some(site_path), redirect.status, explanation, fields);
+        redirect.status
+    }
+
+    /// Ends the exchange without a response. The status is that of nginx's log for this case.
+    pub fn close_unanswered(&mut self) -> StatusCode {
+        self.response.abandon();
+        CLOSED_UNANSWERED
+    }
+
+    /// Sends a fixed response.
+    pub fn respond(&mut self, site_path: SitePath<'_>, fixed: &FixedResponse) -> StatusCode {
+        let status = StatusCode::new(fixed.status).unwrap_or(StatusCode::INTERNAL_ERROR);
+        let Some(text) = &fixed.text else {
+            let fields = fixed.fields.iter();
+            let fields: Vec<(&str, &[u8])> = fields
+                .map(|(name, value)| (name.as_str(), value.as_bytes()))
+                .collect();
+            self.page(Some(site_path), status, None, &fields);
+            return status;
+        };
+        let rules = SiteFields::new(&site_path.site.rules, site_path.path, status);
+        let mut head = self.response.head(status);
+        head.field("Content-Type", fixed.media_type.as_bytes());
+        for (name, value) in &fixed.fields {
+            if rules.keeps(name, value.as_bytes()) {
+                head.field(name, value.as_bytes());
+            }
+        }
+        let has_field = |name: &str| {
+            let mut names = fixed.fields.iter().map(|(name, _)| name);
+            names.any(|it| it.eq_ignore_ascii_case(name))
+        };
+        for (name, value) in rules.added(has_field) {
+            head.field(name, value.as_bytes());
+        }
+        if head.end(BodyLen::Known(text.len() as u64)) {
+            self.response.write_copied(text.as_bytes());
+        }
         status
     }
 

@@ -5,11 +5,13 @@
 //! stored responses.
 
 mod fingerprint;
+mod path_conditions;
 mod previous_config;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 
 use lowroad_access_control::AccessPolicy;
@@ -26,8 +28,10 @@ use lowroad_routes::routes::RouteTable;
 use lowroad_site_rules::{BaseFolders, SiteRules};
 use lowroad_tls_listener::{TlsEndpoint, TlsListeners};
 
+use crate::file_switches::FileSwitches;
 use crate::listeners::ListenerSet;
 use fingerprint::SiteFingerprint;
+pub use path_conditions::PathConditions;
 use previous_config::EarlierSites;
 
 /// All sites, by listener and host name.
@@ -49,6 +53,8 @@ pub struct SiteTable {
     id_next: u32,
     /// The scopes of request metrics.
     pub scopes: Arc<ScopeRegistry>,
+    /// The files in conditions.
+    switches: Arc<FileSwitches>,
 }
 
 /// A site.
@@ -61,6 +67,8 @@ pub struct Site {
     pub routes: Arc<RouteTable>,
     /// The access policy, if the site has access rules or trusted proxies.
     pub access_policy: Option<Arc<AccessPolicy>>,
+    /// The conditions of redirects and rewrites, if any has conditions.
+    pub path_conditions: Option<Arc<PathConditions>>,
     /// Addresses that may send PURGE.
     pub purge_from: PrefixSet,
     /// Whether the site has rewrites or internal aliases.
@@ -113,11 +121,17 @@ impl SiteTable {
         let scopes = previous
             .map(|previous| previous.scopes.clone())
             .unwrap_or_default();
+        let switches = previous
+            .map(|previous| previous.switches.clone())
+            .unwrap_or_default();
+        let find_switch = |path: &Path| switches.find(path);
         let mut earlier = previous.map(EarlierSites::new).unwrap_or_default();
         let mut all = Vec::new();
         for rules in &config.sites {
             let identity = SiteFingerprint::new(rules, config, BaseFolders::from_site(rules)?);
-            let routes = handlers.routes(rules).map_err(io::Error::other)?;
+            let routes = handlers
+                .routes(rules, &find_switch)
+                .map_err(io::Error::other)?;
             // A continued site keeps its number, with which the keys of its stored responses begin.
             let (id, routes, identity) = match earlier.take_continued(&identity) {
                 Some(old) => {
@@ -135,12 +149,14 @@ impl SiteTable {
             let previous_policy = earlier.with_names(rules);
             let previous_policy = previous_policy
                 .and_then(|old| Some((&old.rules.config, old.access_policy.as_ref()?)));
+            let find_users = |file: &Path| earlier.users(file);
             let access_policy =
-                AccessPolicy::new(rules, previous_policy, |file| earlier.users(file))?;
+                AccessPolicy::new(rules, previous_policy, find_users, &find_switch)?;
             let label = lowroad_site_rules::site_label(rules, identity.bases());
             let routes = routes.with_scopes(|route| scopes.scope(&label, &route.name()));
             let mut site = Site::new(rules, identity, id, Arc::new(routes), access_policy);
             site.metric_scope = scopes.scope(&label, "");
+            site.path_conditions = PathConditions::new(rules, &find_switch).map(Arc::new);
             all.push(Arc::new(site));
         }
         let classes = ClassTable::from_rules(
@@ -155,6 +171,7 @@ impl SiteTable {
             tls_endpoints,
             tls: Some(tls.clone()),
             scopes,
+            switches,
             ..SiteTable::from_sites(all, id_next, classes, config, listeners)
         })
     }
@@ -178,6 +195,7 @@ impl SiteTable {
                 let (routes, access_policy) = (site.routes.clone(), site.access_policy.clone());
                 let mut moved = Site::new(&site.rules.config, identity, id, routes, access_policy);
                 moved.metric_scope = site.metric_scope;
+                moved.path_conditions = site.path_conditions.clone();
                 Arc::new(moved)
             }
             None => site.clone(),
@@ -194,6 +212,7 @@ impl SiteTable {
             tls_endpoints: self.tls_endpoints.clone(),
             tls: self.tls.clone(),
             scopes: self.scopes.clone(),
+            switches: self.switches.clone(),
             ..SiteTable::from_sites(all, id_next, classes, config, listeners)
         })
     }
@@ -242,6 +261,7 @@ impl SiteTable {
             tls: None,
             id_next,
             scopes: Arc::default(),
+            switches: Arc::default(),
         }
     }
 
@@ -401,6 +421,7 @@ impl Site {
             has_internal_redirects: !rules.rewrites.is_empty()
                 || rules.aliases.iter().any(|alias| alias.internal),
             metric_scope: MetricScope::default(),
+            path_conditions: None,
             identity,
         }
     }

@@ -1,6 +1,7 @@
 //! Destinations of redirects and rewrites: captures, encoding, and the forms of a path.
 
 use super::*;
+use crate::RequestConditions;
 
 fn regex(text: &str) -> PathSelector {
     PathSelector::Regex(PathExpression::parse(text).expect("an expression"))
@@ -27,6 +28,7 @@ fn rewritten(from: PathSelector, to: &str, path: &[u8], query: Option<&str>) -> 
         from,
         to: to.to_string(),
         missing: false,
+        conditions: RequestConditions::default(),
     };
     let decoded = decoded(path);
     let path = RequestPath::new(path, &decoded);
@@ -168,6 +170,7 @@ fn location(from: &str, to: &str, path: &[u8], query: Option<&str>) -> Option<St
         from: PathSelector::Pattern(PathPattern::parse(from).expect("a pattern")),
         to: to.to_string(),
         status: 301,
+        conditions: RequestConditions::default(),
     };
     let decoded = decoded(path);
     let path = RequestPath::new(path, &decoded);

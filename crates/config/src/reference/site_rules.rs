@@ -1,72 +1,77 @@
 //! The reference of the rules of a site: access control, redirects, rewrites, response fields.
 
+use super::conditions::{CONDITION_COUNT, with_conditions};
 use super::{KeyReference, TableReference};
+
+const RULE_KEYS: &[KeyReference] = &[
+    KeyReference::with_described_default("pattern", "pattern", "`\"/**\"`", "The paths."),
+    KeyReference::with_described_default(
+        "except",
+        "list of addresses and prefixes",
+        "none",
+        "Clients to which the rule doesn't apply; short for `not = { addresses = … }`.",
+    ),
+    KeyReference::optional(
+        "deny",
+        "400 to 599",
+        "Refuse the request with this status. With 404 the path looks missing.",
+    ),
+    KeyReference::optional("allow", "`true`", "No later rule refuses the request."),
+    KeyReference::optional(
+        "rate",
+        "1 to 1000000 a second, or with `/s`, `/m`, `/h`",
+        "Limit the requests of each client: an IPv4 address, or the first 64 bits of an IPv6 address. Requests beyond it get 429 with Retry-After.",
+    ),
+    KeyReference::with_described_default(
+        "burst",
+        "1 to 1000000",
+        "the requests of a second",
+        "Requests that a client may send at once.",
+    )
+    .only_with(&["rate"]),
+    KeyReference::optional(
+        "auth",
+        "path",
+        "Require a user of this password file and the right password (Basic, RFC 7617); otherwise 401.",
+    ),
+    KeyReference::with_default(
+        "realm",
+        "text",
+        "\"restricted\"",
+        "The name that browsers show when they ask for the password.",
+    )
+    .only_with(&["auth"]),
+    KeyReference::optional(
+        "fallback",
+        "path under the root",
+        "If there is no file, answer this path instead: a file, or the program of a route.",
+    ),
+    KeyReference::optional(
+        "respond",
+        "status, or table",
+        "Answer with this status, or with `{ status = 200, text = \"…\", type = \"text/plain; charset=utf-8\", header = { NAME = \"VALUE\" } }`: content of at most 64K, and further fields. Without `text`, an error has its error page.",
+    ),
+    KeyReference::optional(
+        "close",
+        "`true`",
+        "Close the connection, or with HTTP/2 the stream, without an answer; 444 in the log.",
+    ),
+];
 
 pub(super) const RULE: TableReference = TableReference {
     header: "[[site.rule]]",
     title: "access control and rate limits",
     intro: r"
-Allows, refuses or limits requests. A request goes through the rules in the order of the file, before redirects, [rewrites](site-rewrite.md),
-routes, files and stored responses. `pattern`, `methods`, `addresses` and `except` select the requests: all that are present must match.
-Each rule has exactly one action: `deny`, `allow`, `rate`, `auth` or `fallback`.",
+Allows, refuses, limits or answers requests. A request goes through the rules in the order of the file, before redirects,
+[rewrites](site-rewrite.md), routes, files and stored responses. `pattern` and [conditions](site-rule-not.md) select the requests. Each rule has
+exactly one action: `deny`, `allow`, `rate`, `auth`, `fallback`, `respond` or `close`.",
     context: "[[site]]\nroot = \"r\"\n[[site.rule]]\n",
     with_lines: &[
         ("rate", "rate = \"10/m\""),
         ("auth", "auth = \"users\""),
         ("", "deny = 403"),
     ],
-    keys: &[
-        KeyReference::with_described_default("pattern", "pattern", "`\"/**\"`", "The paths."),
-        KeyReference::with_described_default(
-            "methods",
-            "list of methods",
-            "all",
-            "The methods. `\"GET\"` includes HEAD.",
-        ),
-        KeyReference::with_described_default(
-            "addresses",
-            "list of addresses and prefixes",
-            "all",
-            "The [clients](site.md#clients-behind-proxies).",
-        ),
-        KeyReference::with_described_default(
-            "except",
-            "list of addresses and prefixes",
-            "none",
-            "Clients to which the rule doesn't apply.",
-        ),
-        KeyReference::optional("deny", "403 or 404", "Refuse the request with this status."),
-        KeyReference::optional("allow", "`true`", "No later rule refuses the request."),
-        KeyReference::optional(
-            "rate",
-            "1 to 1000000 a second, or with `/s`, `/m`, `/h`",
-            "Limit the requests of each client: an IPv4 address, or the first 64 bits of an IPv6 address. Requests beyond it get 429 with Retry-After.",
-        ),
-        KeyReference::with_described_default(
-            "burst",
-            "1 to 1000000",
-            "the requests of a second",
-            "Requests that a client may send at once.",
-        )
-        .only_with(&["rate"]),
-        KeyReference::optional(
-            "auth",
-            "path",
-            "Require a user of this password file and the right password (Basic, RFC 7617); otherwise 401.",
-        ),
-        KeyReference::with_default(
-            "realm",
-            "text",
-            "\"restricted\"",
-            "The name that browsers show when they ask for the password.",
-        )
-        .only_with(&["auth"]),
-        KeyReference::optional(
-            "fallback",
-            "path under the root",
-            "If there is no file, answer this path instead: a file, or the program of a route.",
-        ),
-    ],
+    keys: &with_conditions::<{ RULE_KEYS.len() + CONDITION_COUNT }>(RULE_KEYS),
     notes: r#"
 ```toml
 [[site]]
@@ -105,11 +110,11 @@ fallback = "/app/index.html"
 
 ## Paths
 
-A rule that refuses (`deny`, `rate`, `auth`) also applies to everything below a path that it matches, to a folder if it matches the content (`/admin` with
+A rule that refuses (`deny`, `rate`, `auth`, `close`) also applies to everything below a path that it matches, to a folder if it matches the content (`/admin` with
 `/admin/**`) or the index file, and to the precompressed versions of a file (`/a.txt.br`). Paths are compared
 as files are found: decoded, case-sensitive, with slashes merged.
 
-`allow` applies to exactly what its pattern matches. A script receives what follows its name in the path, so in front of programs allow folders rather
+`allow` and `respond` apply to exactly what their pattern matches. A script receives what follows its name in the path, so in front of programs allow folders rather
 than names (`/img/**` rather than `*.png`). Programs and origins may read a path more loosely than rules compare it: some take `/Admin` or
 `/admin;x=1` for `/admin`. In front of those, deny `/**` after the paths that you allow.
 
@@ -187,37 +192,34 @@ what each rule refused and forgot; `lowroad explain` shows the rules for a URL. 
 "#,
 };
 
+const REDIRECT_KEYS: &[KeyReference] = &[
+    KeyReference::with_described_default("from", "pattern", "required, or `regex`", "The paths."),
+    KeyReference::with_described_default(
+        "regex",
+        "regular expression",
+        "required, or `from`",
+        "The paths in which the expression is found.",
+    ),
+    KeyReference::required(
+        "to",
+        "text",
+        "The destination: `/PATH`, `http://HOST/PATH` or `https://HOST/PATH`, percent-encoded where needed. May contain [captures](#captures), but not before the path.",
+    ),
+    KeyReference::with_default(
+        "status",
+        "301, 302, 303, 307 or 308",
+        "301",
+        "The status of the response.",
+    ),
+];
+
 pub(super) const REDIRECT: TableReference = TableReference {
     header: "[[site.redirect]]",
     title: "redirects",
     intro: "Redirects a path to another one or to another host. Redirects are tried in the order of the file, before any file is looked up.",
     context: "[[site]]\nroot = \"r\"\n[[site.redirect]]\nfrom = \"/a\"\nto = \"/b\"\n",
     with_lines: &[],
-    keys: &[
-        KeyReference::with_described_default(
-            "from",
-            "pattern",
-            "required, or `regex`",
-            "The paths.",
-        ),
-        KeyReference::with_described_default(
-            "regex",
-            "regular expression",
-            "required, or `from`",
-            "The paths in which the expression is found.",
-        ),
-        KeyReference::required(
-            "to",
-            "text",
-            "The destination: `/PATH`, `http://HOST/PATH` or `https://HOST/PATH`, percent-encoded where needed. May contain [captures](#captures), but not before the path.",
-        ),
-        KeyReference::with_default(
-            "status",
-            "301, 302, 303, 307 or 308",
-            "301",
-            "The status of the response.",
-        ),
-    ],
+    keys: &with_conditions::<{ REDIRECT_KEYS.len() + CONDITION_COUNT }>(REDIRECT_KEYS),
     notes: r#"
 ```toml
 [[site]]
@@ -253,37 +255,34 @@ are ASCII. Matching takes time linear in the length of the path for every expres
 "#,
 };
 
+const REWRITE_KEYS: &[KeyReference] = &[
+    KeyReference::with_described_default("from", "pattern", "required, or `regex`", "The paths."),
+    KeyReference::with_described_default(
+        "regex",
+        "regular expression",
+        "required, or `from`",
+        "The paths in which the expression is found, as for [redirects](site-redirect.md#regular-expressions).",
+    ),
+    KeyReference::required(
+        "to",
+        "text",
+        "The new target: `/PATH` or `/PATH?QUERY`, percent-encoded where needed, with `$1` to `$9` and `$query` [as in redirects](site-redirect.md#captures).",
+    ),
+    KeyReference::with_default(
+        "missing",
+        "boolean",
+        "false",
+        "Apply only if there is no such file, and no route without `missing` that takes the path.",
+    ),
+];
+
 pub(super) const REWRITE: TableReference = TableReference {
     header: "[[site.rewrite]]",
     title: "rewrites (internal redirects)",
     intro: "Answers a path with another one of the site; the client doesn't see it. The first rewrite that matches applies.",
     context: "[[site]]\nroot = \"r\"\n[[site.rewrite]]\nfrom = \"/a\"\nto = \"/b\"\n",
     with_lines: &[],
-    keys: &[
-        KeyReference::with_described_default(
-            "from",
-            "pattern",
-            "required, or `regex`",
-            "The paths.",
-        ),
-        KeyReference::with_described_default(
-            "regex",
-            "regular expression",
-            "required, or `from`",
-            "The paths in which the expression is found, as for [redirects](site-redirect.md#regular-expressions).",
-        ),
-        KeyReference::required(
-            "to",
-            "text",
-            "The new target: `/PATH` or `/PATH?QUERY`, percent-encoded where needed, with `$1` to `$9` and `$query` [as in redirects](site-redirect.md#captures).",
-        ),
-        KeyReference::with_default(
-            "missing",
-            "boolean",
-            "false",
-            "Apply only if there is no such file, and no route without `missing` that takes the path.",
-        ),
-    ],
+    keys: &with_conditions::<{ REWRITE_KEYS.len() + CONDITION_COUNT }>(REWRITE_KEYS),
     notes: r#"
 ```toml
 [[site]]

@@ -1,5 +1,6 @@
 //! Representations of a site's files: content codings, fields, redirects.
 
+use super::RequestConditions;
 use crate::{PathPattern, PathSelector};
 
 /// Compression of responses. `[site.compress]`
@@ -74,6 +75,8 @@ pub struct RedirectConfig {
     pub to: String,
     /// 301, 302, 303, 307 or 308. Default 301.
     pub status: u16,
+    /// Further conditions on requests.
+    pub conditions: RequestConditions,
 }
 
 /// A rewrite: another path is answered in place of the requested one. `RewriteConfig::target` computes it.
@@ -85,6 +88,8 @@ pub struct RewriteConfig {
     pub to: String,
     /// It applies only if no file is at the path, and no route takes the path regardless of files. Default false.
     pub missing: bool,
+    /// Further conditions on requests.
+    pub conditions: RequestConditions,
 }
 
 /// Changes to the fields of responses for the paths that a pattern matches.

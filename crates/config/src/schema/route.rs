@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::{BalanceConfig, CacheConfig, OfferedCoding, OriginConfig};
+use super::{BalanceConfig, CacheConfig, OfferedCoding, OriginConfig, RequestConditions};
 use crate::PathPattern;
 
 /// Paths for which one handler gets the requests, of all methods. `[[site.route]]`
@@ -51,7 +51,7 @@ pub struct RouteConfig {
     /// true. Not for pages: their responses are complete before they are sent. Key `response_buffering`.
     pub response_buffering: bool,
     /// Further conditions on requests.
-    pub conditions: RouteConditions,
+    pub conditions: RequestConditions,
     /// Which responses are stored for other requests. Key `keep`.
     pub keep: ResponseStorage,
     /// The codings for its responses; an empty list: no compression. Default `None`: as set for the site in
@@ -92,7 +92,7 @@ impl RouteConfig {
             head_fields_max: RouteConfig::HEAD_FIELDS_MAX,
             request_buffering: true,
             response_buffering: true,
-            conditions: RouteConditions::default(),
+            conditions: RequestConditions::default(),
             keep: ResponseStorage::default(),
             compress: None,
             caching: CacheConfig::default(),
@@ -111,18 +111,6 @@ pub enum ResponseStorage {
     Shared,
     /// None. `"never"`
     Never,
-}
-
-/// Conditions on a request, in addition to its path, for a route to apply.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RouteConditions {
-    /// Its method is one of these. Empty: any. Key `methods`.
-    pub methods: Vec<String>,
-    /// It has all of these fields, with this value if there is one. Key `header`.
-    pub headers: Vec<(String, Option<String>)>,
-    /// It has all of these cookies, with this value if there is one. A name that ends in `*` stands for all names that
-    /// begin with the text before it. Key `cookie`.
-    pub cookies: Vec<(String, Option<String>)>,
 }
 
 /// The handler of a route; exactly one of these keys must be present.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use lowroad_limits::RequestRate;
 
+use super::RequestConditions;
 use crate::{AddressPrefix, PathPattern};
 
 /// A rule for some requests of a site. `[[site.rule]]`
@@ -11,12 +12,8 @@ use crate::{AddressPrefix, PathPattern};
 pub struct RuleConfig {
     /// The paths. Default: all.
     pub pattern: PathPattern,
-    /// The methods; GET includes HEAD. Empty: all. Key `methods`.
-    pub methods: Vec<String>,
-    /// The clients. Empty: all. Key `addresses`.
-    pub addresses: Vec<AddressPrefix>,
-    /// Clients that are exempt. Key `except`.
-    pub except: Vec<AddressPrefix>,
+    /// Further conditions on requests. Key `except` is a condition of `exceptions`.
+    pub conditions: RequestConditions,
     /// The action.
     pub action: RuleAction,
 }
@@ -34,6 +31,23 @@ pub enum RuleAction {
     Auth(AuthConfig),
     /// If no file is at the path, this path is answered instead. `fallback = "/index.html"`
     Fallback(String),
+    /// A fixed response. `respond = 410`, `respond = { status = 200, text = "ok" }`
+    Respond(FixedResponse),
+    /// The connection is closed without a response. `close = true`
+    Close,
+}
+
+/// A response with a configured status and content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FixedResponse {
+    /// The status, 200 to 599 without those that need other fields or forbid content.
+    pub status: u16,
+    /// Fields in addition to those of the server, as names and values. Key `header`.
+    pub fields: Vec<(String, String)>,
+    /// The content; `None`: for an error the error page of the status, otherwise no content. Key `text`.
+    pub text: Option<String>,
+    /// The media type of `text`. Default `text/plain; charset=utf-8`. Key `type`.
+    pub media_type: String,
 }
 
 /// Basic authentication (RFC 7617).
@@ -51,7 +65,7 @@ impl RuleAction {
     pub fn refuses(&self) -> bool {
         matches!(
             self,
-            RuleAction::Deny(_) | RuleAction::Limit(_) | RuleAction::Auth(_)
+            RuleAction::Deny(_) | RuleAction::Limit(_) | RuleAction::Auth(_) | RuleAction::Close
         )
     }
 }

@@ -663,11 +663,19 @@ fn route_conditions_on_method_field_and_cookie_are_read() {
         "pattern = \"/a\"\norigin = \"http://a\"\nmethods = [\"GET\", \"M-SEARCH\"]\n\
          header = [\"X-Beta\", \"X-Kind: a b\"]\ncookie = \"group=b=c\"",
     ));
-    let some = |text: &str| Some(text.to_string());
-    let expected = RouteConditions {
+    let named = |name: &str, value: ValueCondition| NamedCondition {
+        name: name.into(),
+        value,
+    };
+    let exact = |text: &str| ValueCondition::Exact(text.into());
+    let expected = RequestConditions {
         methods: vec!["GET".into(), "M-SEARCH".into()],
-        headers: vec![("X-Beta".into(), None), ("X-Kind".into(), some("a b"))],
-        cookies: vec![("group".into(), some("b=c"))],
+        headers: vec![
+            named("X-Beta", ValueCondition::Any),
+            named("X-Kind", exact("a b")),
+        ],
+        cookies: vec![named("group", exact("b=c"))],
+        ..RequestConditions::default()
     };
     assert_eq!(config.sites[0].routes[0].conditions, expected);
     for (line, allowed) in [
@@ -677,8 +685,8 @@ fn route_conditions_on_method_field_and_cookie_are_read() {
         ),
         ("methods = \"get\"", "as it is sent"),
         ("methods = \"A B\"", "as it is sent"),
-        ("header = \"a b\"", "NAME, or NAME: VALUE"),
-        ("cookie = \"=b\"", "NAME, or NAME=VALUE"),
+        ("header = \"a b\"", "NAME, NAME: VALUE or"),
+        ("cookie = \"=b\"", "NAME, NAME=VALUE or"),
         ("cookie = \"a*b\"", "one * at the end of the name"),
         ("cookie = \"a**\"", "one * at the end of the name"),
         ("header = \"X-*\"", "in the name"),

@@ -24,14 +24,14 @@ fn all_keys_of_access_rule_are_read() {
     };
     assert_eq!(deny.pattern, PathPattern::everything());
     assert_eq!(deny.action, RuleAction::Deny(404));
-    assert!(deny.methods.is_empty() && deny.addresses.is_empty() && deny.except.is_empty());
-    assert_eq!(allow.methods, ["POST"]);
+    assert!(deny.conditions.is_empty());
+    assert_eq!(allow.conditions.methods, ["POST"]);
     assert_eq!(
-        allow.addresses,
+        allow.conditions.addresses,
         [AddressPrefix::parse("10.0.0.0/8").expect("one")]
     );
     assert_eq!(
-        allow.except,
+        allow.conditions.exceptions[0].addresses,
         [AddressPrefix::parse("10.0.0.1").expect("one")]
     );
     assert_eq!(allow.action, RuleAction::Allow);
@@ -54,6 +54,23 @@ fn access_rule_mistakes_are_reported() {
         (
             "[[site.rule]]\ndeny = 401\n",
             "401 is not a status of a refusal",
+        ),
+        ("[[site.rule]]\nclose = false\n", "false is not an action"),
+        (
+            "[[site.rule]]\nrespond = 301\n",
+            "301 is not a status of a fixed response",
+        ),
+        (
+            "[[site.rule]]\nrespond = { status = 200, type = \"a/b\" }\n",
+            "has no effect here (allowed: only with text)",
+        ),
+        (
+            "[[site.rule]]\nrespond = { text = \"a\" }\n",
+            "status is missing",
+        ),
+        (
+            "[[site.rule]]\nrespond = { status = 200, header = { Date = \"x\" } }\n",
+            "Date is managed by the server",
         ),
         ("[[site.rule]]\nallow = false\n", "false is not an action"),
         ("[[site.rule]]\ndeny = 403\nburst = 1\n", "only with rate"),

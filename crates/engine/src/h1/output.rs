@@ -30,6 +30,11 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         if let Some(record) = record {
             worker.push_record(record);
         }
+        // The service has abandoned the exchange, so there is no output whose end would close the connection.
+        if is_last && worker.out.is_empty() && self.sending.is_none() {
+            worker.report_sent(0);
+            return self.finish(worker);
+        }
         if is_last || !worker.out.parts.is_empty() {
             if let Some(tunnel_return) = worker.out.tunnel_return.take() {
                 let stream = self.stream();

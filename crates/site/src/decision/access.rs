@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use lowroad_access_control::passwords::{BasicCredentials, PasswordOutcome};
-use lowroad_access_control::{AccessPolicy, AccessRule, DirectPeer, RuleInput};
+use lowroad_access_control::{AccessPolicy, AccessRule, DirectPeer};
 use lowroad_config::RuleAction;
 use lowroad_http::status::StatusCode;
 use lowroad_site_rules::FormSet;
@@ -93,12 +93,8 @@ pub fn apply_rules(
             return Err(AccessRefusal::Answered(status));
         }
     }
-    let input = RuleInput {
-        method: responder.request.method,
-        peer: responder.exchange.peer,
-    };
     let mut allowed = FormSet::default();
-    for (number, rule) in access_policy.rules_for(matches, input) {
+    for (number, rule) in access_policy.rules_for(matches, responder.facts()) {
         let forms = access_policy.matched_forms(number, matches);
         let refusable = forms.without(allowed);
         // Earlier rules have allowed all forms that this rule would refuse.
@@ -127,9 +123,18 @@ pub fn apply_rules(
                 let status = StatusCode::new(*status).unwrap_or(StatusCode::FORBIDDEN);
                 return Err(refuse(rule, status, &[], effects, site_path, responder));
             }
+            RuleAction::Respond(response) => {
+                return Err(AccessRefusal::Answered(
+                    responder.respond(site_path, response),
+                ));
+            }
+            RuleAction::Close => {
+                effects.trace(TraceEvent::Refused(rule));
+                return Err(AccessRefusal::Answered(responder.close_unanswered()));
+            }
             // The limit has already counted this request, under the path before the rewrite or redirect.
             RuleAction::Limit(_) if was_counted(number) => {}
-            RuleAction::Limit(_) => check_rate(rule, input, effects, site_path, responder)?,
+            RuleAction::Limit(_) => check_rate(rule, effects, site_path, responder)?,
             RuleAction::Auth(_) => match check_password(rule, effects, responder) {
                 Some(outcome) => {
                     apply_password_outcome(rule, outcome, effects, site_path, responder)?;
@@ -179,7 +184,6 @@ pub fn resume_after_password(
 
 fn check_rate(
     rule: &AccessRule,
-    input: RuleInput,
     effects: &impl Effects,
     site_path: SitePath<'_>,
     responder: &mut RequestResponder<'_, '_>,
@@ -187,7 +191,8 @@ fn check_rate(
     let now_ms = responder.exchange.now_ms;
     // The rate is per client as reported by trusted proxies, not per proxy.
     let limit = rule.limit();
-    let result = limit.map(|limit| effects.take_client_rate(limit, input.peer, now_ms));
+    let result =
+        limit.map(|limit| effects.take_client_rate(limit, responder.exchange.peer, now_ms));
     match result {
         Some(Err(wait_s)) => Err(refuse_rate_limited(
             rule, wait_s, effects, site_path, responder,

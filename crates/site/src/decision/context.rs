@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use lowroad_access_control::{AccessRule, RuleInput};
+use lowroad_access_control::AccessRule;
 use lowroad_config::RequestPath;
 use lowroad_http::request::OwnedRequest;
 use lowroad_http::status::StatusCode;
+use lowroad_request_conditions::RequestFacts;
 use lowroad_routes::routes::Route;
 use lowroad_site_rules::PathMatches;
 
@@ -122,11 +123,29 @@ impl RequestContext<'_> {
             .access_policy
             .as_ref()
             .filter(|_| !self.is_fallback)?;
-        let input = RuleInput {
-            method: responder.request.method,
-            peer: responder.exchange.peer,
-        };
-        access_policy.fallback(&self.matches, input)
+        access_policy.fallback(&self.matches, responder.facts())
+    }
+
+    /// Whether conditions may have changed the target: then another request for the same URL may lead to another
+    /// response.
+    pub fn has_conditional_target(&self) -> bool {
+        let conditions = self.site.path_conditions.as_ref();
+        conditions.is_some_and(|conditions| conditions.may_rewrite(&self.matches))
+            || self
+                .rewritten_target
+                .is_some_and(|rewritten| rewritten.is_conditional)
+    }
+
+    /// Whether the conditions of redirect `number` hold.
+    pub fn redirect_is_met(&self, number: usize, facts: &RequestFacts<'_>) -> bool {
+        let conditions = self.site.path_conditions.as_ref();
+        conditions.is_none_or(|conditions| conditions.redirect_is_met(number, facts))
+    }
+
+    /// Whether the conditions of rewrite `number` hold.
+    pub fn rewrite_is_met(&self, number: usize, facts: &RequestFacts<'_>) -> bool {
+        let conditions = self.site.path_conditions.as_ref();
+        conditions.is_none_or(|conditions| conditions.rewrite_is_met(number, facts))
     }
 
     /// Defers the request: keeps the decision so far until the event occurs.

@@ -341,7 +341,12 @@ impl<W: Effects> ResponseLookup<'_, W> {
         let is_from_handler = context
             .rewritten_target
             .is_some_and(|rewritten| rewritten.is_from_handler());
-        if route.never_stores || is_from_handler || route.bypasses(responder.request) || has_body {
+        if route.never_stores
+            || is_from_handler
+            || context.has_conditional_target()
+            || route.bypasses(responder.request)
+            || has_body
+        {
             return None;
         }
         let tls = responder.exchange.tls.as_ref();

@@ -3,6 +3,7 @@
 use lowroad_http::method::Method;
 use lowroad_http::refusal::RequestRefusal;
 use lowroad_http::status::StatusCode;
+use lowroad_request_conditions::RequestFacts;
 use lowroad_routes::routes::{self, NoRoute};
 
 use super::context::{RequestContext, RequestDecision, generated_response};
@@ -10,7 +11,8 @@ use super::deferral::WaitReason;
 use super::effects::{Effects, TraceEvent};
 use super::internal_redirect;
 use super::lookup::ResponseLookup;
-use crate::responder::RequestResponder;
+use crate::is_from_daemon;
+use crate::responder::{RedirectTarget, RequestResponder};
 use crate::sites::SitePath;
 
 /// Decides about a request that the access rules of its site admit.
@@ -26,6 +28,19 @@ pub fn handle_admitted<W: Effects>(
     if responder.exchange.is_body_too_long() && (is_get_or_head || !site.routes.is_empty()) {
         return generated_response(responder.refuse_body(context.site_path()));
     }
+    if let Some(conditions) = &site.path_conditions
+        && conditions.may_apply(&context.matches)
+    {
+        // The soft-interrupt level would send its copy regardless of the conditions.
+        lookup.effects.trace(TraceEvent::HasAccessRules);
+        if is_from_daemon(responder.request.user_agent(), responder.exchange.peer) {
+            return generated_response(responder.refuse_by_rule(
+                context.site_path(),
+                StatusCode::FORBIDDEN,
+                &[],
+            ));
+        }
+    }
     if site.has_internal_redirects
         && let Some(decision) = internal_redirect::internal(&mut lookup, context, responder)
     {
@@ -36,15 +51,16 @@ pub fn handle_admitted<W: Effects>(
         .rewritten_target
         .is_none_or(|rewritten| rewritten.allows_redirects())
         && !site.rules.config.redirects.is_empty()
-        && let Some((status, location)) = redirect(context)
+        && let Some(redirect) = find_redirect(context, &responder.facts())
     {
-        lookup.effects.trace(TraceEvent::Redirect(&location));
-        return generated_response(responder.redirect(context.site_path(), status, &location));
+        lookup
+            .effects
+            .trace(TraceEvent::Redirect(&redirect.location));
+        return generated_response(responder.redirect(context.site_path(), &redirect));
     }
-    let method = responder.request.method;
     if site.has_internal_redirects
         && let Some(rewrite) = context
-            .rewrite(false, method)
+            .rewrite(false, &responder.facts())
             .or_else(|| internal_redirect::internal_redirect_path(context, responder))
     {
         return internal_redirect::continue_rewritten(&mut lookup, context, rewrite, responder);
@@ -53,7 +69,7 @@ pub fn handle_admitted<W: Effects>(
         // The handler decodes the path itself, by the rules of its language.
         let route = site
             .routes
-            .find_slash_route(&context.matches, responder.request);
+            .find_slash_route(&context.matches, &responder.facts());
         return match route.filter(|route| route.accepts_method(responder.request.method)) {
             Some(route) => lookup.answer_from_route(context, path, route, responder),
             None => {
@@ -68,7 +84,7 @@ pub fn handle_admitted<W: Effects>(
         };
     }
     if routes::is_for_handlers(responder.request.method) && !site.routes.is_empty() {
-        match site.routes.find_route(&context.matches, responder.request) {
+        match site.routes.find_route(&context.matches, &responder.facts()) {
             Ok(Some(route)) if route.accepts_method(responder.request.method) => {
                 return lookup.answer_from_route(context, path, route, responder);
             }
@@ -104,12 +120,18 @@ pub fn handle_admitted<W: Effects>(
     lookup.serve(context, responder)
 }
 
-/// The redirect that the rules of the site contain for a path.
-fn redirect(context: &RequestContext<'_>) -> Option<(StatusCode, Vec<u8>)> {
+/// The first redirect of the site that applies to a request.
+fn find_redirect(context: &RequestContext<'_>, facts: &RequestFacts<'_>) -> Option<RedirectTarget> {
     let redirects = &context.site.rules.config.redirects;
     context.matches.redirects().find_map(|number| {
         let rule = redirects.get(number)?;
-        let location = rule.location(context.request_path(), context.query)?;
-        Some((StatusCode::new(rule.status)?, location))
+        if !context.redirect_is_met(number, facts) {
+            return None;
+        }
+        Some(RedirectTarget {
+            location: rule.location(context.request_path(), context.query)?,
+            status: StatusCode::new(rule.status)?,
+            is_cacheable: rule.conditions.depend_on_url_only(),
+        })
     })
 }

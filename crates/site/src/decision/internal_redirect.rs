@@ -10,6 +10,7 @@ use lowroad_config::{RequestPath, RewriteConfig};
 use lowroad_handler::{HandlerFailure, ResponseFields};
 use lowroad_http::method::Method;
 use lowroad_http::status::StatusCode;
+use lowroad_request_conditions::RequestFacts;
 use lowroad_routes::counts::increment;
 use lowroad_routes::response_redirect::{self, InternalRedirect};
 use lowroad_routes::routes::Route;
@@ -65,6 +66,7 @@ fn rewrite_target(
         target,
         replaced_path: context.path.into(),
         stage,
+        is_conditional: context.has_conditional_target(),
         redirect_count: context
             .rewritten_target
             .map_or(0, |rewritten| rewritten.redirect_count),
@@ -77,7 +79,7 @@ fn rewrite_target(
 
 impl<'a> RequestContext<'a> {
     /// The rewrite that matches the path, and its target. `missing` selects rewrites for paths without a file or route.
-    pub fn rewrite(&self, missing: bool, method: Method) -> Option<RewriteMatch<'a>> {
+    pub fn rewrite(&self, missing: bool, facts: &RequestFacts<'_>) -> Option<RewriteMatch<'a>> {
         let is_allowed = self
             .rewritten_target
             .is_none_or(|rewritten| match rewritten.stage {
@@ -99,13 +101,13 @@ impl<'a> RequestContext<'a> {
             let rewrite = rewrites.get(number)?;
             // Rewrites for missing files are applied after files and routes, all other rewrites before files and
             // routes.
-            if rewrite.missing != missing {
+            if rewrite.missing != missing || !self.rewrite_is_met(number, facts) {
                 return None;
             }
             let target = rewrite.target(self.request_path(), self.query)?;
             Some(RewriteMatch {
                 rule: rewrite,
-                target: rewrite_target(target, self, method, stage),
+                target: rewrite_target(target, self, facts.request.method, stage),
             })
         })
     }
@@ -166,13 +168,12 @@ pub fn internal_redirect_path<'a>(
     let routes = &context.site.routes;
     let has_no_route = || {
         matches!(
-            routes.find_route(&context.matches, responder.request),
+            routes.find_route(&context.matches, &responder.facts()),
             Ok(None)
         )
     };
     // No file can have a path with encoded slashes, so such a path counts as missing.
-    (!context.is_for_files && has_no_route())
-        .then(|| context.rewrite(true, responder.request.method))?
+    (!context.is_for_files && has_no_route()).then(|| context.rewrite(true, &responder.facts()))?
 }
 
 /// Continues the decision with the target of a rewrite.

@@ -21,7 +21,7 @@ use super::effects::{Effects, LoadProgress, TraceEvent};
 use super::internal_redirect;
 use crate::access::RequestOutcome as Logged;
 use crate::is_from_daemon;
-use crate::responder::RequestResponder;
+use crate::responder::{RedirectTarget, RequestResponder};
 use crate::sites::{SitePath, SiteTable};
 
 /// Answers a request from the store, with a file, or by a handler.
@@ -58,7 +58,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
             let fallback = context.fallback(responder);
             fallback.is_some_and(|(_, path)| context.site.rules.has_route(path.as_bytes()))
         };
-        let is_rewritten = || context.rewrite(true, responder.request.method).is_some();
+        let is_rewritten = || context.rewrite(true, &responder.facts()).is_some();
         !routes.is_empty()
             && (routes.find_missing_route(&context.matches).is_some()
                 || context.path.ends_with(b"/")
@@ -198,14 +198,14 @@ impl<W: Effects> ResponseLookup<'_, W> {
             ObjectKind::Index(path, _) => {
                 let matches = context.site.rules.match_path(path);
                 let route = routes
-                    .find_route(&matches, responder.request)
+                    .find_route(&matches, &responder.facts())
                     .ok()
                     .flatten();
                 (&**path, route)
             }
             ObjectKind::NoIndex(_) | ObjectKind::Refused(StatusCode::NOT_FOUND, _) => (
                 context.path,
-                routes.find_missing_route_for(&context.matches, responder.request),
+                routes.find_missing_route_for(&context.matches, &responder.facts()),
             ),
             _ => (context.path, None),
         };
@@ -215,14 +215,14 @@ impl<W: Effects> ResponseLookup<'_, W> {
             ObjectKind::NoIndex(_) | ObjectKind::Refused(StatusCode::NOT_FOUND, _)
         );
         // Rewrites are tried before routes for missing files, as for existing files.
-        if is_missing && let Some(rewrite) = context.rewrite(true, responder.request.method) {
+        if is_missing && let Some(rewrite) = context.rewrite(true, &responder.facts()) {
             return internal_redirect::continue_rewritten(self, context, rewrite, responder);
         }
         if is_missing
             && route.is_none()
             && let Some(path) = routes.remote_index(context.path)
             && let Some(route) =
-                routes.find_remote_index(&context.site.rules.match_path(&path), responder.request)
+                routes.find_remote_index(&context.site.rules.match_path(&path), &responder.facts())
         {
             return self.answer_from_route(context, &path, route, responder);
         }
@@ -243,8 +243,12 @@ impl<W: Effects> ResponseLookup<'_, W> {
             (ObjectKind::Folder(_), _) => {
                 // With the final slash, relative links in the index file refer to the folder.
                 let location = folder_location(context.path, context.query);
-                let status = StatusCode::MOVED_PERMANENTLY;
-                responder.redirect(context.site_path(), status, &location)
+                let redirect = RedirectTarget {
+                    location,
+                    status: StatusCode::MOVED_PERMANENTLY,
+                    is_cacheable: true,
+                };
+                responder.redirect(context.site_path(), &redirect)
             }
             (ObjectKind::NoIndex(_), _) => responder.refuse_folder(context.site_path()),
             (ObjectKind::Refused(status, _), _) => {
@@ -287,7 +291,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
             rewritten_target: context.rewritten_target,
         };
         let routes = &context.site.routes;
-        if let Ok(Some(route)) = routes.find_route(&context.matches, responder.request)
+        if let Ok(Some(route)) = routes.find_route(&context.matches, &responder.facts())
             && route.accepts_method(responder.request.method)
         {
             return self.answer_from_route(&context, path, route, responder);

@@ -14,6 +14,8 @@ pub struct RewrittenTarget {
     /// The decoded path that this target replaces.
     pub(super) replaced_path: Box<[u8]>,
     pub(super) stage: RewriteStage,
+    /// Whether it depends on conditions on the request other than its path.
+    pub(super) is_conditional: bool,
     /// The number of internal redirects by handlers so far.
     pub(super) redirect_count: u8,
     /// The method and path that the client sent.

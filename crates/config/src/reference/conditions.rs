@@ -1,0 +1,139 @@
+//! The reference of the conditions on requests, which several tables have.
+
+use super::{KeyReference, TableReference};
+
+/// The condition keys of a table, but `not`.
+const TESTS: [KeyReference; 10] = [
+    KeyReference::with_described_default(
+        "methods",
+        "list of methods",
+        "all",
+        "The methods. `\"GET\"` includes HEAD.",
+    ),
+    KeyReference::with_described_default(
+        "addresses",
+        "list of addresses and prefixes",
+        "all",
+        "The [clients](site.md#clients-behind-proxies).",
+    ),
+    KeyReference::optional(
+        "header",
+        "`\"NAME\"`, `\"NAME: VALUE\"`, `\"NAME: ~REGEX\"`, or array of them",
+        "The request has this field, with this value or a value in which the [expression](site-redirect.md#regular-expressions) is found; of several, all.",
+    ),
+    KeyReference::optional(
+        "cookie",
+        "`\"NAME\"`, `\"NAME=VALUE\"`, `\"NAME=~REGEX\"`, or array of them",
+        "The same for cookies. One `*` at the end of a name is any text: `\"wordpress_logged_in_*\"`.",
+    ),
+    KeyReference::optional(
+        "argument",
+        "`\"NAME\"`, `\"NAME=VALUE\"`, `\"NAME=~REGEX\"`, or array of them",
+        "The same for arguments of the query, decoded.",
+    ),
+    KeyReference::with_described_default(
+        "host",
+        "list of host names",
+        "all",
+        "The host of the request: `\"www.example.com\"`, or `\"*.example.com\"` with one or more labels in front.",
+    ),
+    KeyReference::optional(
+        "scheme",
+        "`\"http\"` or `\"https\"`",
+        "The scheme that the client used, as far as a [trusted proxy](site.md#clients-behind-proxies) reports it.",
+    ),
+    KeyReference::optional(
+        "client_certificate",
+        "boolean",
+        "Whether the client has sent a valid [certificate](site-tls.md).",
+    ),
+    KeyReference::with_described_default(
+        "time",
+        "list of times of the week",
+        "always",
+        "`\"Mon-Fri 08:00-18:00\"`, `\"Sat,Sun\"` or `\"22:00-06:00\"`, in UTC.",
+    ),
+    KeyReference::optional(
+        "file_exists",
+        "path",
+        "There is a file or folder at this path. A change applies within a second.",
+    ),
+];
+
+const NOT: KeyReference = KeyReference::optional(
+    "not",
+    "table, or array of tables",
+    "[Conditions](site-rule-not.md) that must not hold.",
+);
+
+/// The number of condition keys.
+pub(super) const CONDITION_COUNT: usize = TESTS.len() + 1;
+
+/// The keys of a table, followed by the condition keys. `N` is the number of all keys.
+pub(super) const fn with_conditions<const N: usize>(own: &[KeyReference]) -> [KeyReference; N] {
+    let mut keys = [NOT; N];
+    let mut index = 0;
+    while index < own.len() {
+        keys[index] = own[index];
+        index += 1;
+    }
+    let mut test = 0;
+    while test < TESTS.len() {
+        keys[index + test] = TESTS[test];
+        test += 1;
+    }
+    keys
+}
+
+pub(super) const RULE_NOT: TableReference = TableReference {
+    header: "[site.rule.not]",
+    title: "conditions on requests",
+    intro: r"
+[Rules](site-rule.md), [redirects](site-redirect.md), [rewrites](site-rewrite.md) and [routes](site-route.md) have the same conditions. Those that are
+present must all hold; of a list of methods, addresses, hosts or times, one. `not` has conditions that must not all hold together; of several tables,
+each.",
+    context: "[[site]]\nroot = \"r\"\n[[site.rule]]\ndeny = 403\n[site.rule.not]\n",
+    with_lines: &[],
+    keys: &TESTS,
+    notes: r#"
+```toml
+[[site]]
+root = "/srv/www"
+
+[site.error_pages]
+503 = "/maintenance.html"
+
+# Maintenance: while the file exists, only the office gets in.
+[[site.rule]]
+file_exists = "/run/lowroad-maintenance"
+not = [{ addresses = "192.0.2.0/24" }, { header = "X-Probe: health" }]
+deny = 503
+
+# No page for some robots, without an answer.
+[[site.rule]]
+header = "User-Agent: ~(?i)(badbot|scraper)"
+close = true
+
+# Old links with an argument.
+[[site.redirect]]
+from = "/index.php"
+argument = "page=about"
+to = "/about?"
+
+# A form that works during office hours only.
+[[site.rule]]
+pattern = "/call-me"
+methods = "POST"
+not = { time = "Mon-Fri 08:00-18:00" }
+respond = { status = 403, text = "We are back on weekdays, 8 to 18 UTC.\n" }
+```
+
+- Conditions see the request as the client sent it, also after a rewrite. Values are compared as bytes, with upper and lower case distinguished; names
+  of fields are not.
+- A redirect with a condition on anything but method, host, scheme and arguments is sent with `Cache-Control: no-store`. Responses to requests
+  that such a rewrite may lead elsewhere are not stored.
+- Routes with a condition on fields or cookies send `Vary`. With one on addresses, certificates, times or files, responses of the site's routes are not
+  stored.
+- A path for which a rule, or a redirect or rewrite with conditions, exists is never answered by the [fast path](../softirq.md).
+"#,
+};

@@ -1,0 +1,125 @@
+//! Conditions on requests.
+
+use std::path::PathBuf;
+
+use crate::{AddressPrefix, PathExpression, SiteName};
+
+/// Conditions on a request in addition to its path. All that are present must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestConditions {
+    /// Its method is one of these; GET includes HEAD. Empty: any. Key `methods`.
+    pub methods: Vec<String>,
+    /// The client has one of these addresses. Empty: any. Key `addresses`.
+    pub addresses: Vec<AddressPrefix>,
+    /// It has all of these fields. Names are case-insensitive. Key `header`.
+    pub headers: Vec<NamedCondition>,
+    /// It has all of these cookies. A name that ends in `*` stands for all names that begin with the text before it.
+    /// Key `cookie`.
+    pub cookies: Vec<NamedCondition>,
+    /// Its query has all of these arguments. Key `argument`.
+    pub arguments: Vec<NamedCondition>,
+    /// Its host is one of these. Empty: any. Key `host`.
+    pub hosts: Vec<SiteName>,
+    /// Whether it was sent over TLS, to this server or to a trusted proxy. Key `scheme`.
+    pub is_https: Option<bool>,
+    /// Whether the client has sent a valid certificate. Key `client_certificate`.
+    pub has_certificate: Option<bool>,
+    /// It arrives in one of these times of the week, in UTC. Empty: any. Key `time`.
+    pub times: Vec<WeekTime>,
+    /// A file exists at this path. Key `file_exists`.
+    pub file: Option<PathBuf>,
+    /// None of these sets of conditions holds. Key `not`: a table, or an array of tables.
+    pub exceptions: Vec<RequestConditions>,
+}
+
+/// A condition on a field, cookie or argument.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedCondition {
+    /// The name.
+    pub name: String,
+    /// The condition on the value. If the name occurs several times, one value must meet it.
+    pub value: ValueCondition,
+}
+
+/// A condition on a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ValueCondition {
+    /// Any value. `"NAME"`
+    Any,
+    /// This value. `"NAME: VALUE"`, `"NAME=VALUE"`
+    Exact(String),
+    /// A value in which the expression is found. `"NAME: ~EXPRESSION"`, `"NAME=~EXPRESSION"`
+    Matches(PathExpression),
+}
+
+/// A time on some days of the week, in UTC.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WeekTime {
+    /// The days, from Monday. An interval that ends on the next day belongs to the day on which it begins.
+    pub days: [bool; 7],
+    /// The first minute of the day, 0 to 1439.
+    pub start_min: u16,
+    /// The minute after the last one, 1 to 1440. If it is not after `start_min`, it is on the next day.
+    pub end_min: u16,
+}
+
+impl RequestConditions {
+    /// Whether there are no conditions.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == RequestConditions::default()
+    }
+
+    /// Whether they depend on the target, host and method of the request only.
+    #[must_use]
+    pub fn depend_on_url_only(&self) -> bool {
+        let RequestConditions {
+            methods: _,
+            arguments: _,
+            hosts: _,
+            is_https: _,
+            addresses,
+            headers,
+            cookies,
+            has_certificate,
+            times,
+            file,
+            exceptions,
+        } = self;
+        addresses.is_empty()
+            && headers.is_empty()
+            && cookies.is_empty()
+            && has_certificate.is_none()
+            && times.is_empty()
+            && file.is_none()
+            && exceptions.iter().all(RequestConditions::depend_on_url_only)
+    }
+
+    /// The paths in all conditions on files.
+    pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        let nested = self.exceptions.iter().flat_map(|it| it.file.iter());
+        self.file.iter().chain(nested)
+    }
+}
+
+impl WeekTime {
+    /// Whether the interval contains a time.
+    #[must_use]
+    pub fn contains(&self, unix_s: u64) -> bool {
+        let (day, minute) = day_and_minute(unix_s);
+        let (start, end) = (self.start_min, self.end_min);
+        if start < end {
+            return self.days[day] && (start..end).contains(&minute);
+        }
+        let previous_day = (day + 6) % 7;
+        (self.days[day] && minute >= start) || (self.days[previous_day] && minute < end)
+    }
+}
+
+/// The day of the week, from Monday, and the minute of the day.
+fn day_and_minute(unix_s: u64) -> (usize, u16) {
+    let minutes = unix_s / 60;
+    // 1 January 1970 was a Thursday.
+    let day = (minutes / 1440 + 3) % 7;
+    (day as usize, (minutes % 1440) as u16)
+}

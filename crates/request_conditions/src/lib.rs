@@ -1,0 +1,168 @@
+//! Conditions on requests, prepared for evaluation. Rules, redirects, rewrites and routes use the same conditions.
+//!
+//! The evaluation depends on the request, its client and the time only. A condition on a file reads a [`FileSwitch`],
+//! which a thread outside of the workers keeps up to date.
+
+#![forbid(unsafe_code)]
+
+mod condition_text;
+mod file_switch;
+mod query_arguments;
+mod request_facts;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use lowroad_config::{
+    NamedCondition, PrefixSet, RequestConditions, SiteName, ValueCondition, WeekTime,
+};
+use lowroad_http::method::Method;
+
+pub use condition_text::condition_text;
+pub use file_switch::FileSwitch;
+use query_arguments::query_arguments;
+pub use request_facts::{RequestFacts, request_cookies};
+
+#[cfg(test)]
+mod tests;
+
+/// Finds the switch for a file.
+pub type FindSwitch<'a> = &'a dyn Fn(&Path) -> Arc<FileSwitch>;
+
+/// A set of conditions, all of which must hold. The empty set holds for each request.
+#[derive(Default)]
+pub struct ConditionSet {
+    tests: Vec<RequestTest>,
+}
+
+/// A condition. Cheap conditions precede expensive ones.
+enum RequestTest {
+    Methods(Vec<String>),
+    Https(bool),
+    Certificate(bool),
+    File(Arc<FileSwitch>),
+    Times(Vec<WeekTime>),
+    Addresses(PrefixSet),
+    Hosts(Vec<SiteName>),
+    Field(NamedCondition),
+    Cookie(NamedCondition),
+    Argument(NamedCondition),
+    NoneOf(Vec<ConditionSet>),
+}
+
+impl ConditionSet {
+    /// Prepares conditions.
+    pub fn new(conditions: &RequestConditions, find_switch: FindSwitch<'_>) -> ConditionSet {
+        let mut tests = Vec::new();
+        if !conditions.methods.is_empty() {
+            tests.push(RequestTest::Methods(conditions.methods.clone()));
+        }
+        tests.extend(conditions.is_https.map(RequestTest::Https));
+        tests.extend(conditions.has_certificate.map(RequestTest::Certificate));
+        let file = conditions.file.as_deref();
+        tests.extend(file.map(|file| RequestTest::File(find_switch(file))));
+        if !conditions.times.is_empty() {
+            tests.push(RequestTest::Times(conditions.times.clone()));
+        }
+        if !conditions.addresses.is_empty() {
+            let addresses = PrefixSet::new(&conditions.addresses);
+            tests.push(RequestTest::Addresses(addresses));
+        }
+        if !conditions.hosts.is_empty() {
+            tests.push(RequestTest::Hosts(conditions.hosts.clone()));
+        }
+        tests.extend(conditions.headers.iter().cloned().map(RequestTest::Field));
+        tests.extend(conditions.cookies.iter().cloned().map(RequestTest::Cookie));
+        let arguments = conditions.arguments.iter().cloned();
+        tests.extend(arguments.map(RequestTest::Argument));
+        if !conditions.exceptions.is_empty() {
+            let exceptions = conditions.exceptions.iter();
+            let sets = exceptions.map(|it| ConditionSet::new(it, find_switch));
+            tests.push(RequestTest::NoneOf(sets.collect()));
+        }
+        ConditionSet { tests }
+    }
+
+    /// Whether there are no conditions.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.tests.is_empty()
+    }
+
+    /// Whether all conditions hold for a request.
+    #[inline]
+    pub fn is_met(&self, facts: &RequestFacts<'_>) -> bool {
+        self.tests.iter().all(|test| test.is_met(facts))
+    }
+}
+
+impl RequestTest {
+    fn is_met(&self, facts: &RequestFacts<'_>) -> bool {
+        match self {
+            RequestTest::Methods(methods) => has_method(facts.request.method, methods),
+            RequestTest::Https(is_https) => facts.is_https == *is_https,
+            RequestTest::Certificate(has_certificate) => facts.has_certificate == *has_certificate,
+            RequestTest::File(switch) => switch.exists(),
+            RequestTest::Times(times) => times.iter().any(|time| time.contains(facts.unix_s)),
+            RequestTest::Addresses(addresses) => addresses.contains(facts.client),
+            RequestTest::Hosts(names) => has_host(facts, names),
+            RequestTest::Field(condition) => has_field(facts, condition),
+            RequestTest::Cookie(condition) => has_cookie(facts, condition),
+            RequestTest::Argument(condition) => has_argument(facts, condition),
+            RequestTest::NoneOf(sets) => !sets.iter().any(|set| set.is_met(facts)),
+        }
+    }
+}
+
+/// Whether a list of methods includes `method`; GET includes HEAD.
+fn has_method(method: Method, methods: &[String]) -> bool {
+    let is_listed = |name: &str| methods.iter().any(|listed| listed == name);
+    // Otherwise a HEAD request could reveal resources that a rule for GET protects.
+    is_listed(method.as_str()) || method == Method::Head && is_listed("GET")
+}
+
+fn has_host(facts: &RequestFacts<'_>, names: &[SiteName]) -> bool {
+    let mut buffer = [0; 256];
+    let Some(host) = facts.host(&mut buffer) else {
+        return false;
+    };
+    names.iter().any(|name| match name {
+        SiteName::Exact(name) => host == name.as_bytes(),
+        SiteName::Wildcard(suffix) => {
+            let front = host.strip_suffix(suffix.as_bytes());
+            front.is_some_and(|front| front.ends_with(b".") && front.len() > 1)
+        }
+        SiteName::Default => true,
+    })
+}
+
+fn has_field(facts: &RequestFacts<'_>, condition: &NamedCondition) -> bool {
+    let name = condition.name.as_bytes();
+    let mut fields = facts.request.fields();
+    fields.any(|(field, value)| field.eq_ignore_ascii_case(name) && meets(value, &condition.value))
+}
+
+fn has_cookie(facts: &RequestFacts<'_>, condition: &NamedCondition) -> bool {
+    let mut cookies = request_cookies(facts.request);
+    cookies.any(|(name, value)| {
+        let is_name = match condition.name.strip_suffix('*') {
+            Some(prefix) => name.starts_with(prefix.as_bytes()),
+            None => name == condition.name.as_bytes(),
+        };
+        is_name && meets(value, &condition.value)
+    })
+}
+
+fn has_argument(facts: &RequestFacts<'_>, condition: &NamedCondition) -> bool {
+    query_arguments(facts.request).any(|(name, value)| {
+        name == condition.name.as_str() && meets(value.as_bytes(), &condition.value)
+    })
+}
+
+fn meets(value: &[u8], condition: &ValueCondition) -> bool {
+    match condition {
+        ValueCondition::Any => true,
+        ValueCondition::Exact(expected) => expected.as_bytes() == value,
+        ValueCondition::Matches(expression) => expression.is_match(value),
+    }
+}

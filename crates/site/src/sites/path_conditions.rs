@@ -1,0 +1,66 @@
+//! The conditions of a site's redirects and rewrites.
+
+use lowroad_config as config;
+use lowroad_request_conditions::{ConditionSet, FindSwitch, RequestFacts};
+use lowroad_site_rules::PathMatches;
+
+/// The conditions of a site's redirects and rewrites, in the configured order.
+pub struct PathConditions {
+    redirects: Vec<ConditionSet>,
+    rewrites: Vec<ConditionSet>,
+}
+
+impl PathConditions {
+    /// Prepares the conditions; `None` if no redirect and no rewrite has any.
+    pub fn new(site: &config::SiteConfig, find_switch: FindSwitch<'_>) -> Option<PathConditions> {
+        let redirects = site.redirects.iter().map(|rule| &rule.conditions);
+        let rewrites = site.rewrites.iter().map(|rule| &rule.conditions);
+        if redirects
+            .clone()
+            .chain(rewrites.clone())
+            .all(|it| it.is_empty())
+        {
+            return None;
+        }
+        let prepare = |conditions| ConditionSet::new(conditions, find_switch);
+        Some(PathConditions {
+            redirects: redirects.map(prepare).collect(),
+            rewrites: rewrites.map(prepare).collect(),
+        })
+    }
+
+    /// Whether a redirect or rewrite with conditions may match a path.
+    pub fn may_apply(&self, matches: &PathMatches<'_>) -> bool {
+        let is_conditional = |sets: &[ConditionSet], number: usize| {
+            sets.get(number).is_some_and(|set| !set.is_empty())
+        };
+        matches
+            .redirects()
+            .any(|number| is_conditional(&self.redirects, number))
+            || matches
+                .rewrites()
+                .any(|number| is_conditional(&self.rewrites, number))
+    }
+
+    /// Whether a rewrite with conditions may match a path.
+    pub fn may_rewrite(&self, matches: &PathMatches<'_>) -> bool {
+        let mut rewrites = matches
+            .rewrites()
+            .filter_map(|number| self.rewrites.get(number));
+        rewrites.any(|set| !set.is_empty())
+    }
+
+    /// Whether the conditions of redirect `number` hold.
+    pub fn redirect_is_met(&self, number: usize, facts: &RequestFacts<'_>) -> bool {
+        self.redirects
+            .get(number)
+            .is_some_and(|set| set.is_met(facts))
+    }
+
+    /// Whether the conditions of rewrite `number` hold.
+    pub fn rewrite_is_met(&self, number: usize, facts: &RequestFacts<'_>) -> bool {
+        self.rewrites
+            .get(number)
+            .is_some_and(|set| set.is_met(facts))
+    }
+}
