@@ -238,6 +238,14 @@ impl ConfigSection<'_> {
             .unwrap_or(default)
     }
 
+    pub(crate) fn optional_size(
+        &self,
+        key: &'static str,
+        range: RangeInclusive<u64>,
+    ) -> Option<u64> {
+        self.number(key, value::size, size_text, range)
+    }
+
     /// Reads a size in the range, or 0.
     pub(crate) fn size_or_zero(
         &self,

@@ -76,6 +76,7 @@ pub(crate) fn route(section: ConfigSection<'_>) -> Option<(RouteConfig, KeyPosit
         1..=65_536,
     );
     let conditions = conditions(&section);
+    let body_len_max = section.optional_size("body_len_max", 0..=1 << 40);
     // The key is looked up only if the handler has it; otherwise `report_keys_of_other_targets` reports it.
     let read_count = |key, default, count_max| match target.as_ref() {
         Some((kind, _)) if is_valid_with(key, kind) => count(&section, key, default, 1..=count_max),
@@ -123,6 +124,7 @@ pub(crate) fn route(section: ConfigSection<'_>) -> Option<(RouteConfig, KeyPosit
     section.finish();
     let route = RouteConfig {
         missing,
+        body_len_max,
         conditions,
         timeout_ms,
         concurrency_max,

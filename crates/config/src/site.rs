@@ -98,6 +98,7 @@ pub(crate) fn site(section: ConfigSection<'_>) -> (SiteConfig, SiteMarks) {
         proxy_protocol,
         trusted_proxies: site_rule::trusted_proxies(&section),
         tls,
+        body_len_max: section.optional_size("body_len_max", 0..=1 << 40),
         purge_from: prefixes(&section, "purge_from").0,
         // `pass_through` is not a key of the file, see the schema.
         pass_through: None,

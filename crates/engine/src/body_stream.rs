@@ -21,6 +21,9 @@ pub(crate) struct RequestBodyStream {
     pub pace: ClientPace,
     /// Received bytes that are not yet returned to the client's flow-control window.
     pub unreturned: usize,
+    received_len: u64,
+    /// The longest body that the service accepts, in bytes. The protocol has a limit of its own.
+    pub len_max: u64,
 }
 
 impl RequestBodyStream {
@@ -31,11 +34,14 @@ impl RequestBodyStream {
             full: false,
             pace: ClientPace::new(now_ms),
             unreturned: 0,
+            received_len: 0,
+            len_max: u64::MAX,
         }
     }
 
     /// Adds received bytes.
     pub fn data(&mut self, data: &[u8]) {
+        self.received_len += data.len() as u64;
         let pushed = self
             .sender
             .as_ref()
@@ -59,6 +65,11 @@ impl RequestBodyStream {
                 trailers.clone(),
             )))),
         }
+    }
+
+    /// Whether more was received than the service accepts.
+    pub fn is_too_long(&self) -> bool {
+        self.received_len > self.len_max
     }
 
     /// Whether the body has a reader.

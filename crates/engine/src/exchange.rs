@@ -196,6 +196,9 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         // The service has taken the body by now, or never will.
         exchange.body = None;
         let stream = exchange.id.stream;
+        if let Some(incoming) = self.exchanges.incoming(stream) {
+            incoming.len_max = exchange.body_len_max;
+        }
         // While the service has not decided whether it reads the body, no 100 (Continue) is sent.
         let reads_body = exchange.is_body_incomplete && !exchange.is_body_undecided;
         self.exchanges.get_or_insert(stream).deferred = Some(DeferredRequest {

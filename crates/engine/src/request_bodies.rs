@@ -5,6 +5,7 @@ use std::task::Context;
 
 use lowroad_http::fields::FieldLines;
 use lowroad_http::protocol::StreamId;
+use lowroad_http::refusal::RequestRefusal;
 use lowroad_http::status::StatusCode;
 
 use crate::body_stream::RequestBodyStream;
@@ -12,7 +13,7 @@ use crate::client_pace::ClientPace;
 use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
 use crate::driver::IoDriver;
-use crate::service::HttpService;
+use crate::service::{ConnectionRefusal, HttpService};
 use crate::stream_table::ResumeReason;
 use crate::tunnel::{TunnelActivity, TunnelReturn};
 
@@ -29,6 +30,11 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             return;
         };
         incoming.data(data);
+        if incoming.is_too_long() {
+            let refusal = ConnectionRefusal::Request(RequestRefusal::BodyTooLarge);
+            worker.counters.refused.bump();
+            return self.break_incoming(worker, stream, refusal);
+        }
         incoming.pace.record_progress(data.len() as u64, now_ms);
         if incoming.full {
             self.watch_incoming(worker, stream);

@@ -68,7 +68,8 @@ pub struct Exchange {
     pub body: Option<BodyReceiver>,
     /// The length of the body in bytes, 0 without a body; `None` if the client did not announce it.
     pub body_len: Option<u64>,
-    /// The longest body, in bytes, that the connection's protocol accepts.
+    /// The longest body, in bytes, that the connection's protocol accepts. The service may lower it before it defers the
+    /// request.
     pub body_len_max: u64,
     /// The body is incomplete. A response that is written now is the last on an HTTP/1 connection, unless the rest of
     /// the body is short.
@@ -119,9 +120,16 @@ impl Exchange {
         }
     }
 
-    /// Whether the client announces a body that is longer than the limit.
+    /// Lowers the limit for the body.
+    pub fn limit_body(&mut self, len_max: u64) {
+        self.body_len_max = self.body_len_max.min(len_max);
+    }
+
+    /// Whether the body is longer than the limit: the client announces it, or it has arrived.
     pub fn is_body_too_long(&self) -> bool {
-        self.body_len.is_some_and(|len| len > self.body_len_max)
+        let received_len = || Some(self.body.as_ref()?.remaining_len()? as u64);
+        let len = self.body_len.or_else(received_len);
+        len.is_some_and(|len| len > self.body_len_max)
     }
 
     /// Whether the client uses https: according to a trusted proxy, or else to this connection.

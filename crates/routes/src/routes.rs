@@ -38,6 +38,8 @@ pub struct Route {
     pub policy: StoragePolicy,
     /// Whether no response is stored or shared.
     pub never_stores: bool,
+    /// The longest request body in bytes, if it is shorter than that of the site.
+    pub body_len_max: Option<u64>,
     /// Requests that the handler always answers, regardless of stored responses.
     bypass: Option<BypassRules>,
     /// Whether only rewrites and internal redirects can reach the route.
@@ -101,6 +103,7 @@ impl Route {
                 }
             },
             never_stores: rules.keep == ResponseStorage::Never,
+            body_len_max: rules.body_len_max,
             bypass: rules.caching.bypass.as_ref().map(bypass),
             allows_internal_redirects: match rules.to {
                 RouteTo::Cgi(_) | RouteTo::FastCgi(_) => true,

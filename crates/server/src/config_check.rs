@@ -44,6 +44,7 @@ pub fn check(file: &Path) -> Result<CheckOutcome, String> {
     let mut warnings = narrow_rules(&config);
     warnings.extend(log_check::served_logs(&config));
     warnings.extend(host_bits(&config));
+    warnings.extend(body_limits(&config));
     let located_warnings = log_check::unknown_sites(&config, file);
     accounts(&config, &mut problems);
     ticket_keys(&config, &mut problems);
@@ -126,6 +127,21 @@ fn narrow_rules(config: &Config) -> Vec<String> {
         }
     }
     warnings
+}
+
+/// Finds limits for bodies that are larger than the limit of the server, which applies in their place.
+fn body_limits(config: &Config) -> Vec<String> {
+    let server_len_max = config.limits.body_len_max;
+    let sites = config.sites.iter().filter_map(|site| site.body_len_max);
+    let routes = config.sites.iter().flat_map(|site| &site.routes);
+    let limits = sites.chain(routes.filter_map(|route| route.body_len_max));
+    let useless = limits.filter(|len_max| *len_max > server_len_max);
+    let warning = |len_max| {
+        format!(
+            "body_len_max: {len_max} is more than {server_len_max} of [limits], which applies to all sites; raise that one"
+        )
+    };
+    useless.map(warning).collect()
 }
 
 /// Finds prefixes with host bits: the operator may have meant the single address.

@@ -82,6 +82,12 @@ pub(super) const SITE: TableReference = TableReference {
             "none",
             "Clients that may [purge](../operation.md#purges) by the method PURGE: `[\"127.0.0.1\", \"10.0.0.0/8\"]`.",
         ),
+        KeyReference::with_described_default(
+            "body_len_max",
+            "size, up to 1024G",
+            "`body_len_max` of [`[limits]`](limits.md)",
+            "The body of a request, if less is allowed than for other sites. Longer: 413.",
+        ),
         KeyReference::optional("tls", "table", "See [`[site.tls]`](site-tls.md)."),
         KeyReference::optional(
             "compress",

@@ -50,6 +50,8 @@ pub struct RouteConfig {
     /// A response is buffered for a slow client, so that the program need not wait. Default
     /// true. Not for pages: their responses are complete before they are sent. Key `response_buffering`.
     pub response_buffering: bool,
+    /// The longest request body in bytes, if it is shorter than that of the site. Key `body_len_max`.
+    pub body_len_max: Option<u64>,
     /// Further conditions on requests.
     pub conditions: RequestConditions,
     /// Which responses are stored for other requests. Key `keep`.
@@ -92,6 +94,7 @@ impl RouteConfig {
             head_fields_max: RouteConfig::HEAD_FIELDS_MAX,
             request_buffering: true,
             response_buffering: true,
+            body_len_max: None,
             conditions: RequestConditions::default(),
             keep: ResponseStorage::default(),
             compress: None,

@@ -63,6 +63,8 @@ pub struct SiteConfig {
     pub trusted_proxies: TrustedProxies,
     /// How it is served over TLS, if it is. `[site.tls]`
     pub tls: Option<TlsConfig>,
+    /// The longest request body in bytes, if it is shorter than that of `[limits]`. Key `body_len_max`.
+    pub body_len_max: Option<u64>,
     /// Clients that may purge by the method PURGE. Default: none, since behind a proxy all requests come from its
     /// address.
     pub purge_from: Vec<AddressPrefix>,
@@ -107,6 +109,7 @@ pub fn site_for_folder(root: PathBuf) -> SiteConfig {
         proxy_protocol: Vec::new(),
         trusted_proxies: TrustedProxies::default(),
         tls: None,
+        body_len_max: None,
         purge_from: Vec::new(),
         pass_through: None,
     }

@@ -63,6 +63,12 @@ impl<W: Effects> ResponseLookup<'_, W> {
             );
         }
         self.effects.trace(TraceEvent::Route(route));
+        if let Some(len_max) = route.body_len_max {
+            responder.exchange.limit_body(len_max);
+            if responder.exchange.is_body_too_long() {
+                return generated_response(responder.refuse_body(context.site_path()));
+            }
+        }
         responder.exchange.metric_scope = route.metric_scope.number();
         self.continue_lookup(context, path, route, DiskLookups::First, responder)
     }

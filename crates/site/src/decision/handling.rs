@@ -24,6 +24,9 @@ pub fn handle_admitted<W: Effects>(
 ) -> RequestDecision {
     let (site, path) = (context.site, context.path);
     let is_get_or_head = matches!(responder.request.method, Method::Get | Method::Head);
+    if let Some(len_max) = site.rules.config.body_len_max {
+        responder.exchange.limit_body(len_max);
+    }
     // Without routes, other methods get 405 below, regardless of their body.
     if responder.exchange.is_body_too_long() && (is_get_or_head || !site.routes.is_empty()) {
         return generated_response(responder.refuse_body(context.site_path()));
