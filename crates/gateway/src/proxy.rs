@@ -4,7 +4,7 @@
 //! the origin (request smuggling). Sites and caching are not part of this module.
 
 mod checks;
-mod connect_errors;
+pub(crate) mod connect_errors;
 mod endpoint_counters;
 mod exchange;
 mod forwarding;
@@ -32,7 +32,7 @@ use lowroad_origin::group::{AttemptOutcome, NoMember};
 use lowroad_origin::retry::{BodyReplay as Left, FailureStage, NoRetry, ResponseProgress};
 use lowroad_origin::{AcquireTimeouts, PoolUnavailable};
 
-use self::connect_errors::unavailable_text;
+use self::connect_errors::{group_refusal, pool_refusal, unavailable_text};
 use self::exchange::{BodyProgress, ProxyExchange, ProxyFailure};
 use self::forwarding::ForwardTerms;
 use self::link::OriginLink;
@@ -244,9 +244,9 @@ impl ProxyHandler {
         if outcome != AttemptOutcome::Cancelled {
             endpoint.record_failure(&failure.detail);
         }
+        endpoint.counters.count(outcome);
         // A single server has no retries, as there is no other server.
         let (Some(attempt), Some(group)) = (failed_attempt.attempt, self.servers.group()) else {
-            endpoint.counters.count(outcome);
             return Err(failure);
         };
         let now_ms = endpoint.pool.worker_handle(worker).timers.now_ms();
@@ -287,7 +287,7 @@ impl ProxyHandler {
 
     /// Counts a request that was not retried only because its body is too large, and mentions that in the failure.
     fn count_unretried(&self, endpoint: &OriginEndpoint, failure: &mut HandlerFailure) {
-        endpoint.count_unretried();
+        endpoint.counters.count_unretried();
         failure.detail.push_str(&format!(
             "; the request was not retried, because its body is larger than retry_body_max ({} bytes)",
             self.retry_body_max
@@ -439,7 +439,10 @@ impl ProxyHandler {
     fn no_member_failure(&self, no_member: NoMember) -> HandlerFailure {
         let reason = self.servers.explain_absence(no_member);
         let detail = format!("{}: {reason}", self.servers.name);
-        HandlerFailure::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+        HandlerFailure {
+            reason: group_refusal(no_member),
+            ..HandlerFailure::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+        }
     }
 
     fn unavailable_failure(
@@ -456,7 +459,10 @@ impl ProxyHandler {
             PoolUnavailable::ConnectTimeout => StatusCode::GATEWAY_TIMEOUT,
             PoolUnavailable::Failed(_) => StatusCode::BAD_GATEWAY,
         };
-        HandlerFailure::new(status, text)
+        HandlerFailure {
+            reason: pool_refusal(pool_error),
+            ..HandlerFailure::new(status, text)
+        }
     }
 }
 

@@ -3,10 +3,12 @@
 
 mod documents;
 mod formats;
+mod mutual_tls;
 mod prometheus;
 mod scopes;
 mod service;
 mod slow_scrapes;
+mod soak;
 mod status_names;
 mod support;
 mod text_format;
