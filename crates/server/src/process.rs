@@ -37,7 +37,7 @@ use lowroad_response_cache::handler_outcome::{HandlerOutcome, OutcomeSender};
 use lowroad_routes::applications::ApplicationSet;
 use lowroad_routes::route_builder::HandlerRuntime;
 use lowroad_routes::routes::Route;
-use lowroad_site::access::WorkerAccessLog;
+use lowroad_site::access::{LogWorker, WorkerAccessLog};
 use lowroad_site::decision::SiteService;
 use lowroad_site::explain_files;
 use lowroad_site::listeners::{ListenerAddresses, ListenerSet};
@@ -54,7 +54,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use crate::admin::listeners::AdminListeners;
 use crate::events::MainEvent;
 use crate::level::{ConnectionInterceptor, LevelProcesses};
-use crate::log_writers::LogWriters;
+use crate::log_writers::{self, LogWriters};
 use crate::memory;
 use crate::reload::{self, ReloadCounts};
 use crate::running_server::{RunningServer, WorkerBox, lock, update_applications};
@@ -172,12 +172,23 @@ pub fn run(
         &running.listeners,
         fd_limit,
     ));
+    let (count, hostname) = (drivers.len(), log_writers::hostname().into());
+    let log_worker = LogWorker {
+        number: 0,
+        count,
+        hostname,
+    };
     for (number, driver) in drivers.into_iter().enumerate() {
         let (settings, logs) = (settings.clone(), logs.access_sinks());
+        let log_worker = LogWorker {
+            number,
+            ..log_worker.clone()
+        };
         let parameters = WorkerParameters {
             number,
             settings,
             logs,
+            log_worker,
             tracer: traces.as_ref().map(TraceExport::tracer),
         };
         start_worker(&mut running, parameters, driver, sender.clone()).map_err(text)?;
@@ -352,6 +363,7 @@ struct WorkerParameters {
     number: usize,
     settings: Arc<WorkerSettings>,
     logs: Vec<(LineSink, AccessLogConfig)>,
+    log_worker: LogWorker,
     tracer: Option<WorkerTracer>,
 }
 
@@ -370,7 +382,8 @@ fn start_worker(
     let post_interim: PostInterim = Arc::new(move |id, interim| {
         interim_mailbox.post(MailboxMessage::Interim(id, Box::new(interim)))
     });
-    let log = WorkerAccessLog::new(parameters.logs, running.sites.scopes.clone());
+    let scopes = running.sites.scopes.clone();
+    let log = WorkerAccessLog::new(parameters.logs, scopes, parameters.log_worker);
     let runtime = running.handler_runtime.runtime(parameters.number);
     let calls = HandlerCalls {
         worker: parameters.number,
@@ -381,6 +394,7 @@ fn start_worker(
         store: running.store.clone(),
         fetcher: running.fetcher.clone(),
         changes: running.changes.clone(),
+        records_tries: false,
         last_site: RefCell::default(),
     };
     let web = SiteService::new(running.sites.clone(), calls, running.logger.clone(), log);

@@ -106,10 +106,12 @@ impl SiteService {
     /// Creates a service for `sites`; `calls` gives access to handlers and to the store.
     pub fn new(
         sites: Arc<SiteTable>,
-        calls: HandlerCalls,
+        mut calls: HandlerCalls,
         logger: ErrorLogger,
         log: Option<WorkerAccessLog>,
     ) -> SiteService {
+        let is_needed = |log: &WorkerAccessLog| log.needs_upstream_tries();
+        calls.records_tries = log.as_ref().is_some_and(is_needed);
         SiteService {
             sites,
             calls,
@@ -177,12 +179,12 @@ impl SiteService {
         };
         let decision = self.decider().resume(wait_context, outcome, &mut responder);
         match method.filter(|method| *method != request.method) {
-            None => self.record_decision(decision, &request, exchange),
+            None => self.record_decision(decision, &request, exchange, response),
             // A rewritten request may have another method; the method that the client sent is logged.
             Some(method) => {
                 let mut logged_request = request.clone();
                 logged_request.method = method;
-                self.record_decision(decision, &logged_request, exchange)
+                self.record_decision(decision, &logged_request, exchange, response)
             }
         }
     }
@@ -192,6 +194,7 @@ impl SiteService {
         decision: RequestDecision,
         request: &Request<'_>,
         exchange: &Exchange,
+        response: &ResponseWriter<'_>,
     ) -> ServiceOutcome<Box<PendingRequest>, ResponseRecord> {
         match decision {
             RequestDecision::Deferred(pending)
@@ -211,7 +214,8 @@ impl SiteService {
                 self.cache_counters.count(logged);
                 self.urls.record(request, exchange, logged);
                 let log = self.log.as_mut();
-                let access = log.map(|log| log.record(request, exchange, status, logged));
+                let access =
+                    log.map(|log| log.record(request, exchange, status, logged, Some(response)));
                 let mut record = self.metrics.record(exchange, status, logged, access);
                 record.span = ServerSpan::new(&self.sites, request, exchange, status, logged);
                 ServiceOutcome::Ready(Some(record))
@@ -617,7 +621,7 @@ impl HttpService for SiteService {
             response,
         };
         let decision = self.decider().decide(request, &mut responder);
-        self.record_decision(decision, request, exchange)
+        self.record_decision(decision, request, exchange, response)
     }
 
     fn resume(
@@ -661,7 +665,7 @@ impl HttpService for SiteService {
         }
         let status = crate::responder::write_refusal(refusal, site_path, response);
         let log = self.log.as_mut();
-        let access = log.map(|log| log.record_refused(partial, exchange, status));
+        let access = log.map(|log| log.record_refused(partial, exchange, status, response));
         let made = RequestOutcome::Generated;
         let mut record = self.metrics.record(exchange, status, made, access);
         if let Some(tracer) = &mut self.tracer {
@@ -687,7 +691,7 @@ impl HttpService for SiteService {
         self.cache_counters.count(made);
         let log = self.log.as_mut();
         let request = pending.request.get();
-        let access = log.map(|log| log.record(&request, exchange, status, made));
+        let access = log.map(|log| log.record(&request, exchange, status, made, Some(response)));
         let mut record = self.metrics.record(exchange, status, made, access);
         record.span = ServerSpan::new(&self.sites, &request, exchange, status, made);
         Some(record)
@@ -697,9 +701,10 @@ impl HttpService for SiteService {
         // Regardless of the event for which the request was waiting, the store did not answer it, so it counts as
         // passed.
         self.cache_counters.count(RequestOutcome::Passed);
-        let (outcome, request) = (RequestOutcome::Miss, pending.request.get());
+        let request = pending.request.get();
+        let outcome = pending.wait_context.wait_reason.abandoned(&request);
         let log = self.log.as_mut();
-        let access = log.map(|log| log.record(&request, exchange, CLIENT_GONE, outcome));
+        let access = log.map(|log| log.record(&request, exchange, CLIENT_GONE, outcome, None));
         let mut record = self.metrics.record(exchange, CLIENT_GONE, outcome, access);
         record.span = ServerSpan::new(&self.sites, &request, exchange, CLIENT_GONE, outcome);
         // The end is recorded immediately, since no response follows.
@@ -715,11 +720,17 @@ impl HttpService for SiteService {
 
     fn sent(&mut self, record: ResponseRecord, body_len: u64, is_complete: bool, now_ms: u64) {
         self.metrics.sent(&record, body_len, is_complete);
-        if let Some((log, access)) = self.log.as_mut().zip(record.access) {
+        let is_client_gone = record.is_client_gone(body_len, is_complete);
+        if let Some((log, mut access)) = self.log.as_mut().zip(record.access) {
+            if is_client_gone {
+                access.set_status(CLIENT_GONE);
+            }
             log.write(access, body_len, is_complete, now_ms);
         }
-        if let Some(span) = record.span {
-            span.end(body_len, is_complete);
+        match record.span {
+            Some(span) if is_client_gone => span.cancel(),
+            Some(span) => span.end(body_len, is_complete),
+            None => {}
         }
     }
 

@@ -140,6 +140,11 @@ impl FastCgiServer {
         &self.name
     }
 
+    /// The address of the server, with port or with `unix:`.
+    pub fn address(&self) -> &str {
+        self.name.rsplit(' ').next().unwrap_or_default()
+    }
+
     /// Whether requests share connections: true after the server has reported that it multiplexes.
     pub fn multiplexes(&self) -> bool {
         self.multiplexes.load(Relaxed)

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::sync::Arc;
 
 use lowroad_binary_log::{batch, batch_line};
-use lowroad_log::{EntryDetails, ErrorLogger};
+use lowroad_log::{EntryDetails, ErrorLogger, LogProcess};
 use lowroad_site::access_sink::AccessSink;
 
 use super::health::{LevelHealthState, OFF};
@@ -20,6 +20,8 @@ pub struct LevelFeedback<R> {
     pub output: BufReader<R>,
     /// The access logs.
     pub access: Vec<AccessSink>,
+    /// The host, for the access logs.
+    pub hostname: String,
     /// The error log.
     pub logger: ErrorLogger,
     /// The level's state.
@@ -72,6 +74,10 @@ impl<R: Read> LevelFeedback<R> {
                 scheme: "http",
                 // The level does not know the sites; clients request most of them by their first name.
                 site: host.rsplit_once(':').map_or(&*host, |(name, _)| name),
+                process: LogProcess {
+                    hostname: &self.hostname,
+                    pid: std::process::id(),
+                },
                 ..EntryDetails::default()
             };
             for log in &mut self.access {
@@ -141,6 +147,7 @@ mod tests {
                 access.sink(),
                 AccessLogConfig::new(LogTarget::Stdout, AccessLogFormat::Extended),
             )],
+            hostname: String::new(),
             logger: ErrorLogger::new(errors.sink(), LogLevel::Info),
             health: health.clone(),
             changes: Arc::default(),
