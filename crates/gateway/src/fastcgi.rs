@@ -337,6 +337,7 @@ impl FastCgiHandler {
                     return Err(HandlerFailure::new(StatusCode::SERVICE_UNAVAILABLE, detail));
                 }
             };
+            let retry_notices = server.retry_notices.clone();
             let unreachable = match self.connect(script_request, server, false).await {
                 Ok(server_lease) => {
                     let mut attempt = attempt;
@@ -363,8 +364,10 @@ impl FastCgiHandler {
             {
                 return Err(unreachable.failure);
             }
-            let detail = &unreachable.failure.detail;
-            (self.terms.notice)(&format!("{detail}; trying another server"));
+            let text = format!("{}; trying another server", unreachable.failure.detail);
+            if let Some(text) = retry_notices.admit(&text, now_ms) {
+                (self.terms.notice)(&text);
+            }
             last = Some(unreachable.failure);
         }
     }

@@ -278,7 +278,10 @@ impl ProxyHandler {
             Ok(()) => {
                 retryable.body = failed_attempt.body.flatten();
                 retryable.permit = Some(failed_attempt.permit);
-                (self.terms.notice)(&format!("{}; trying another server", failure.detail));
+                let text = format!("{}; trying another server", failure.detail);
+                if let Some(text) = endpoint.retry_notices.admit(&text, now_ms) {
+                    (self.terms.notice)(&text);
+                }
                 Ok(failure)
             }
             Err(NoRetry::BodyConsumed) if !is_body_too_large && !stage.timed_out => {

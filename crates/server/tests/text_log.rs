@@ -224,6 +224,30 @@ fn full_disk_is_reported() {
 }
 
 #[test]
+fn check_warns_of_missing_receivers() {
+    let folder = TempFolder::new();
+    folder.file("root/small", "hello");
+    let config = "[[log.access]]\nto = \"syslog:udp:nowhere.invalid:514\"\n[[log.access]]\nto = \"syslog:unix:/none\"\n\
+                  [[log.access]]\nto = \"syslog:udp:127.0.0.1:514\"\n[traces]\nendpoint = \"http://127.0.0.1:4317\"\n\
+                  [[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"root\"\n";
+    folder.file("lowroad.toml", config);
+    let mut command = Command::new(PROGRAM);
+    command.args(["check", "-c"]);
+    command.arg(folder.path().join("lowroad.toml"));
+    let output = command.output().expect("the program");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{text}");
+    for part in [
+        "the host nowhere.invalid can't be resolved",
+        "there is no socket /none",
+        "collectors receive at port 4318",
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    assert_eq!(text.matches("would be dropped now").count(), 2, "{text}");
+}
+
+#[test]
 fn check_reports_logs_in_served_folders_and_unknown_sites() {
     let folder = TempFolder::new();
     folder.file("root/small", "hello");

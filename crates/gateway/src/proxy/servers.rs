@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lowroad_config::HashBy;
 use lowroad_engine::WorkerHandle;
+use lowroad_handler::operator_notice::NoticeLimit;
 use lowroad_handler::upstream_status::{
     UpstreamConnections, UpstreamMember, UpstreamReport, UpstreamRequests, UpstreamStatus,
 };
@@ -33,6 +34,8 @@ pub struct OriginEndpoint {
     pub counters: EndpointCounters,
     /// The number of requests that could not be retried because of their body.
     unretried: AtomicU64,
+    /// Limits the notices that another server is tried.
+    pub retry_notices: NoticeLimit,
     /// The latest failure, for status reports.
     last_failure: Mutex<Option<Box<str>>>,
 }
@@ -52,6 +55,7 @@ impl OriginEndpoint {
             scheme,
             counters: EndpointCounters::default(),
             unretried: AtomicU64::new(0),
+            retry_notices: NoticeLimit::default(),
             last_failure: Mutex::default(),
         }
     }
