@@ -54,6 +54,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use crate::admin::listeners::AdminListeners;
 use crate::events::MainEvent;
 use crate::level::{ConnectionInterceptor, LevelProcesses};
+use crate::level_sites::LevelSites;
 use crate::log_writers::{self, LogWriters};
 use crate::memory;
 use crate::reload::{self, ReloadCounts};
@@ -166,6 +167,9 @@ pub fn run(
     running.log_rotations_failed = logs.rotations_failed();
     running.traces = traces.as_ref().map(|traces| traces.queue().clone());
     running.softirq = managed_level.health;
+    if let Some(level) = &running.softirq {
+        level.set_sites(LevelSites::new(&running));
+    }
     let (sender, events) = channel();
     let settings = Arc::new(limits::settings(
         &running.config,

@@ -15,7 +15,7 @@ use lowroad_engine::{Exchange, ResponseWriter};
 use lowroad_http::request::{PartialRequest, Request};
 use lowroad_http::status::StatusCode;
 use lowroad_log::{EntryDetails, LineSink, TextFormat};
-use lowroad_metrics::ScopeRegistry;
+use lowroad_metrics::{MetricScope, ScopeRegistry};
 use lowroad_store::clock;
 
 pub use self::outcome::RequestOutcome;
@@ -115,16 +115,21 @@ impl WorkerAccessLog {
         record
     }
 
-    /// Creates the record of a connection that is passed through: from the first request on the connection, or, if that
-    /// could not be parsed, from its bytes. The responses are not interpreted, so the status is 0.
+    /// Creates the record of a connection that is passed through, of a site with this scope: from the first request on the
+    /// connection, or, if that could not be parsed, from its bytes. The responses are not interpreted, so the status is
+    /// 0.
     pub fn record_passed(
         &mut self,
         request: Option<&Request<'_>>,
         input: &[u8],
         exchange: &Exchange,
+        scope: MetricScope,
     ) -> Box<AccessRecord> {
         let mut record = self.begin_record(exchange, 0, RequestOutcome::Passed);
         self.record_details(&mut record, exchange, request, None);
+        if let Some(needed) = &mut self.needed {
+            needed.set_scope(&mut record.details, scope);
+        }
         self.mark_started(&mut record);
         match request {
             Some(request) => record.set_request(request, exchange),

@@ -37,6 +37,7 @@ use lowroad_http::method::Method;
 use lowroad_http::request::{PartialRequest, Request, RequestTarget};
 use lowroad_http::status::StatusCode;
 use lowroad_log::ErrorLogger;
+use lowroad_metrics::MetricScope;
 use lowroad_response_cache::calls::HandlerCalls;
 use lowroad_response_cache::handler_outcome::HandlerOutcome;
 use lowroad_store::clock;
@@ -599,9 +600,13 @@ impl HttpService for SiteService {
         exchange: &Exchange,
     ) -> Option<ResponseRecord> {
         let request = head.map(|head| &head.request);
+        let authority = request.and_then(|request| request.authority);
+        let mut name = [0; 256];
+        let found = self.sites.find(exchange.listener, authority, &mut name);
+        let scope = found.map_or(MetricScope::NO_SITE, |found| found.site.metric_scope);
         let log = self.log.as_mut();
-        let access = log.map(|log| log.record_passed(request, input, exchange));
-        Some(self.metrics.record_passed(access))
+        let access = log.map(|log| log.record_passed(request, input, exchange, scope));
+        Some(self.metrics.record_passed(scope, access))
     }
 
     #[inline]

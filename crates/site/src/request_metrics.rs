@@ -260,7 +260,7 @@ impl MetricsRecorder {
             self.count(scope, source, status.code());
         }
         ResponseRecord {
-            scope: MetricScope::NO_SITE,
+            scope,
             source,
             is_timed: status.code() >= 200,
             uncounted_status,
@@ -272,9 +272,13 @@ impl MetricsRecorder {
     }
 
     /// Counts a connection that is passed through, starting with a request.
-    pub fn record_passed(&mut self, access: Option<Box<AccessRecord>>) -> ResponseRecord {
+    pub fn record_passed(
+        &mut self,
+        scope: MetricScope,
+        access: Option<Box<AccessRecord>>,
+    ) -> ResponseRecord {
         let source = ResponseSource::from(RequestOutcome::Passed);
-        self.count(MetricScope::NO_SITE, source, 0);
+        self.count(scope, source, 0);
         ResponseRecord {
             scope,
             source,
@@ -454,7 +458,7 @@ mod tests {
     #[test]
     fn tunnel_has_no_duration() {
         let mut recorder = MetricsRecorder::default();
-        let record = recorder.record_passed(None);
+        let record = recorder.record_passed(MetricScope::NO_SITE, None);
         recorder.sent(&record, 1000, true);
         recorder.turn_ended();
         let totals = totals(&recorder);

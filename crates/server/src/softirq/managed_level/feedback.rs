@@ -70,10 +70,12 @@ impl<R: Read> LevelFeedback<R> {
         batch_line::append_record_of_line(line, record);
         for entry in batch::records(record) {
             let host = String::from_utf8_lossy(entry.host);
+            let name = host.rsplit_once(':').map_or(&*host, |(name, _)| name);
+            let sites = self.health.sites();
             let details = EntryDetails {
                 scheme: "http",
-                // The level does not know the sites; clients request most of them by their first name.
-                site: host.rsplit_once(':').map_or(&*host, |(name, _)| name),
+                // The level knows only the host. Before the server has started, that is also the best name.
+                site: sites.as_ref().map_or(name, |sites| sites.label(&host)),
                 process: LogProcess {
                     hostname: &self.hostname,
                     pid: std::process::id(),
