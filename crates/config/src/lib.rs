@@ -133,7 +133,7 @@ fn read(
         vec![file_problem(
             file,
             position(text.as_bytes(), offset),
-            error.message().to_string(),
+            logs::explain_syntax_error(text, offset, error.message()),
         )]
     })?;
     // The source collects problems, so that one run reports all of them.

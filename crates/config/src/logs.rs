@@ -64,6 +64,23 @@ pub(crate) fn log(section: ConfigSection<'_>) -> LogConfig {
     log
 }
 
+/// The message for a syntax error at an offset. TOML permits either `access` in `[log]` or tables `[[log.access]]`; of
+/// both, its parser only reports a duplicate key.
+pub(crate) fn explain_syntax_error(text: &str, offset: usize, message: &str) -> String {
+    let line_start = text[..offset].rfind('\n').map_or(0, |end| end + 1);
+    let line = text[line_start..].lines().next().unwrap_or_default();
+    let line: String = line.split_whitespace().collect();
+    let is_access = line.starts_with("[[log.access]]")
+        || line.starts_with("access=") && text.contains("[[log.access]]");
+    match message == "duplicate key" && is_access {
+        true => "access in [log] defines the only access log, so there can't be [[log.access]] as well; for several \
+                 logs, move access (as to), format, fields, escape and the keys of binary logs from [log] to another \
+                 [[log.access]]"
+            .to_owned(),
+        false => message.to_owned(),
+    }
+}
+
 /// Reads `[[log.access]]`.
 fn access_log(section: ConfigSection<'_>) -> Option<AccessLogConfig> {
     let path = section.required("to").and_then(|item| {

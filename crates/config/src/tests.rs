@@ -535,6 +535,21 @@ fn site_with_only_redirects_needs_no_root() {
 }
 
 #[test]
+fn single_log_and_several_logs_are_reported_together() {
+    let single = "[log]\naccess = \"a\"\n";
+    let several = "[[log.access]]\nto = \"b\"\n";
+    for text in [format!("{single}{several}"), format!("{several}{single}")] {
+        let problem = shown(&text);
+        assert!(
+            problem.contains("access in [log] defines the only access log"),
+            "{problem}"
+        );
+    }
+    let other = shown("[log]\nerror = \"a\"\nerror = \"b\"\n[[log.access]]\nto = \"b\"\n");
+    assert!(other.ends_with("duplicate key"), "{other}");
+}
+
+#[test]
 fn a_binary_log_has_keys_of_its_own() {
     let binary = "[log]\naccess = \"a\"\nformat = \"binary\"\n";
     let site = "[[site]]\nroot = \"/srv\"\n";

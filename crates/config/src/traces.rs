@@ -38,13 +38,16 @@ pub(crate) fn traces(section: ConfigSection<'_>) -> (TracesConfig, Option<KeyPos
     if !is_encrypted {
         section.only_with("ca", "an endpoint whose URL is https:");
     }
+    let mut names = Vec::new();
     let queue_default = default.queue_len_max as u64;
     let traces = TracesConfig {
         authorities: section.item("ca").and_then(|item| item.path()),
-        headers: section.section("headers").map_or_else(Vec::new, headers),
+        headers: section
+            .section("headers")
+            .map_or_else(Vec::new, |it| headers(it, &mut names)),
         header_files: section
             .section("header_files")
-            .map_or_else(Vec::new, header_files),
+            .map_or_else(Vec::new, |it| header_files(it, &mut names)),
         sample_millionths: section
             .item("sample")
             .and_then(|item| rate(&item))
@@ -110,9 +113,10 @@ fn millionths(text: &str) -> Option<u32> {
     (sum <= 1_000_000).then_some(sum)
 }
 
-fn headers(section: ConfigSection<'_>) -> Vec<(String, String)> {
+/// Reads the fields with a value. `names` collects the names of all fields.
+fn headers(section: ConfigSection<'_>, names: &mut Vec<String>) -> Vec<(String, String)> {
     let headers = section.entries().filter_map(|(name, position, item)| {
-        let is_valid = is_header(&section, name, &position);
+        let is_valid = is_header(&section, name, &position, names);
         let value = item.text()?;
         // Other bytes would end up in the field in an encoding that the collector may not expect.
         if !value.is_ascii() {
@@ -124,24 +128,34 @@ fn headers(section: ConfigSection<'_>) -> Vec<(String, String)> {
     headers.collect()
 }
 
-fn header_files(section: ConfigSection<'_>) -> Vec<(String, PathBuf)> {
+fn header_files(section: ConfigSection<'_>, names: &mut Vec<String>) -> Vec<(String, PathBuf)> {
     let files = section.entries().filter_map(|(name, position, item)| {
-        let is_valid = is_header(&section, name, &position);
+        let is_valid = is_header(&section, name, &position, names);
         let path = item.path()?;
         is_valid.then(|| (name.to_owned(), path))
     });
     files.collect()
 }
 
-/// Whether this can be the name of a field of export requests; reports another.
-fn is_header(section: &ConfigSection<'_>, name: &str, position: &KeyPosition) -> bool {
+/// Whether this can be the name of a field of export requests besides those of `names`, to which it is added; reports
+/// another.
+fn is_header(
+    section: &ConfigSection<'_>,
+    name: &str,
+    position: &KeyPosition,
+    names: &mut Vec<String>,
+) -> bool {
+    let lower_name = name.to_ascii_lowercase();
     let is_token_byte =
         |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     let problem = if name.is_empty() || !name.bytes().all(is_token_byte) {
         "is not the name of a field"
-    } else if RESERVED_FIELDS.contains(&&*name.to_ascii_lowercase()) {
+    } else if RESERVED_FIELDS.contains(&&*lower_name) {
         "is set by the server"
+    } else if names.contains(&lower_name) {
+        "is set twice; the case of names does not matter"
     } else {
+        names.push(lower_name);
         return true;
     };
     section.report_at(

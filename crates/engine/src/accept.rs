@@ -128,6 +128,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
             unread: false,
             leftover: false,
             lingering: false,
+            client_ended: false,
             is_closed: false,
             sending: None,
             exchanges: StreamTable::default(),

@@ -42,6 +42,9 @@ pub(crate) struct WorkerConnection<D: IoDriver, V: HttpService> {
     /// All output was sent. The peer's further bytes are received and dropped, so that no reset destroys the last bytes
     /// of the response (RFC 9112 §9.6).
     pub lingering: bool,
+    /// HTTP/1: the client has ended its direction before it was answered. It may have closed the connection, which only
+    /// its reaction to the response shows.
+    pub client_ended: bool,
     /// The connection is closed: its worker removes it.
     pub is_closed: bool,
     /// Output that the socket has not accepted yet.

@@ -55,6 +55,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         // was cut.
         let ends_by_close = matches!(&self.protocol, Protocol::Http1(http) if http.ends_by_close());
         let is_cut = self.sending.is_some() && ends_by_close;
+        let is_client_gone = self.is_client_gone(worker);
         match is_cut {
             true => self.transport.reset(&mut worker.driver),
             false => self.transport.close(&mut worker.driver),
@@ -64,9 +65,13 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             .into_iter()
             .flat_map(|sending| sending.responses())
         {
+            let body_len = match is_client_gone {
+                true => 0,
+                false => ended_record.body_len,
+            };
             worker
                 .service
-                .sent(ended_record.record, ended_record.body_len, false, now_ms);
+                .sent(ended_record.record, body_len, false, now_ms);
         }
     }
 

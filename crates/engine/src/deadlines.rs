@@ -159,6 +159,12 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 match sending.transfer {
                     TransferStep::AwaitingAck { .. } => self.check_acknowledged(worker),
                     TransferStep::Postponed => self.retry_transfer(worker),
+                    TransferStep::Delivering { .. } => {
+                        self.on_all_sent(worker);
+                        if self.sending.is_none() {
+                            self.resume(worker);
+                        }
+                    }
                     _ => {}
                 }
             }

@@ -10,6 +10,7 @@ use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
 use crate::driver::{IoDriver, ReceiveOutcome};
 use crate::interim_response::InterimResponse;
+use crate::request_id::LazyRequestId;
 use crate::service::{ConnectionRefusal, Exchange, ExchangeId, HttpService, ServiceOutcome};
 use crate::stream_table::{DeferredRequest, ResumeReason};
 use crate::transport::Plaintext;
@@ -146,6 +147,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         exchange.now_ms = worker.driver.now_ms();
         exchange.unix_s = worker.unix_s;
         exchange.is_body_incomplete = self.exchanges.incoming(stream).is_some();
+        exchange.has_client_ended = self.client_ended;
         // The service sets these two flags again with each result.
         exchange.is_refused = false;
         exchange.is_body_undecided = false;
@@ -181,8 +183,11 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             is_refused: false,
             refusal_reason: None,
             is_user: false,
+            has_client_ended: false,
             metric_scope: 0,
             tracing: lowroad_traces::RequestTracing::default(),
+            request_id: LazyRequestId::default(),
+            upstream_tries: None,
             is_body_undecided: false,
         }
     }

@@ -44,6 +44,7 @@ pub mod pass_through;
 mod protocol;
 mod proxy_protocol;
 mod request_bodies;
+pub mod request_id;
 pub mod response;
 mod response_body;
 mod send_queue;
@@ -67,6 +68,7 @@ mod transport;
 pub mod tunnel;
 pub mod upstream_network;
 pub mod upstream_socket;
+pub mod upstream_tries;
 pub mod worker;
 pub mod worker_handle;
 

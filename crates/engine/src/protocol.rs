@@ -159,6 +159,9 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
 
     /// Called when the socket has accepted all output.
     pub(crate) fn on_all_sent(&mut self, worker: &mut WorkerContext<D, V>) {
+        if !self.is_delivered(worker) {
+            return;
+        }
         self.log_all_sent(worker);
         match self.protocol {
             Protocol::Http1(_) => self.on_h1_responses_sent(worker),

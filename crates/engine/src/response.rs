@@ -26,6 +26,8 @@ const COPIED_LEN_MAX: usize = 16 * 1024;
 pub struct ResponseWriter<'r> {
     wire: ResponseProtocol<'r>,
     out: &'r mut OutputBuffer,
+    /// The start of the response in the output.
+    start: usize,
     date: &'r [u8; 29],
 }
 
@@ -66,15 +68,30 @@ pub struct PreparedResponse<'b> {
     pub extra_fields: &'b [u8],
 }
 
+/// The head of a written response.
+pub struct WrittenHead<'l> {
+    /// The fields.
+    pub fields: FieldLines<'l>,
+    /// The length in bytes: over HTTP/2, of the frames.
+    pub len: u64,
+}
+
+impl WrittenHead<'_> {
+    /// No head.
+    pub const NONE: WrittenHead<'static> = WrittenHead {
+        fields: FieldLines::NONE,
+        len: 0,
+    };
+}
+
 impl<'r> ResponseWriter<'r> {
     pub(crate) fn new(
         http: &'r mut H1Server,
         out: &'r mut OutputBuffer,
         date: &'r [u8; 29],
     ) -> ResponseWriter<'r> {
-        out.body_in_bytes = 0;
         let wire = ResponseProtocol::Http1(http);
-        ResponseWriter { wire, out, date }
+        ResponseWriter::with_protocol(wire, out, date)
     }
 
     pub(crate) fn for_stream(
@@ -83,9 +100,44 @@ impl<'r> ResponseWriter<'r> {
         out: &'r mut OutputBuffer,
         date: &'r [u8; 29],
     ) -> ResponseWriter<'r> {
-        out.body_in_bytes = 0;
         let wire = ResponseProtocol::Http2(http, stream);
-        ResponseWriter { wire, out, date }
+        ResponseWriter::with_protocol(wire, out, date)
+    }
+
+    fn with_protocol(
+        wire: ResponseProtocol<'r>,
+        out: &'r mut OutputBuffer,
+        date: &'r [u8; 29],
+    ) -> ResponseWriter<'r> {
+        out.body_in_bytes = 0;
+        let start = out.bytes.len();
+        ResponseWriter {
+            wire,
+            out,
+            start,
+            date,
+        }
+    }
+
+    /// The head as it was written. `lines` is memory for decoded field lines.
+    pub fn written_head<'l>(&'l self, lines: &'l mut Vec<u8>) -> WrittenHead<'l> {
+        lines.clear();
+        let bytes = self.out.bytes.get(self.start..).unwrap_or_default();
+        if let ResponseProtocol::Http2(..) = self.wire {
+            let len = h2::decode_written_head(bytes, lines) as u64;
+            let fields = FieldLines::new(lines);
+            return WrittenHead { fields, len };
+        }
+        let find = |text: &[u8]| bytes.windows(text.len()).position(|it| it == text);
+        let (Some(line_end), Some(end)) = (find(b"\r\n"), find(b"\r\n\r\n")) else {
+            return WrittenHead::NONE;
+        };
+        // Without fields, the end of the status line is the end of the head.
+        let fields = bytes.get(line_end + 2..end + 2).unwrap_or_default();
+        WrittenHead {
+            fields: FieldLines::new(fields),
+            len: end as u64 + 4,
+        }
     }
 
     /// Announces the close of the connection if the rest of the request's body is too long to be read.
@@ -394,6 +446,30 @@ mod tests {
         assert_eq!(sent(closing, true, b"Age: 1\r\n"), closed);
         let now = text.replace("Mon, 07", "Sun, 06");
         assert_eq!(sent(get, false, b""), now);
+    }
+
+    #[test]
+    fn written_head_is_that_of_the_response() {
+        let mut unsent = DetachedResponse::default();
+        let head = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+        assert!(unsent.request(head, &RequestLimits::default()).is_some());
+        let mut response = unsent.response(&DATE);
+        let mut lines = Vec::new();
+        assert_eq!(response.written_head(&mut lines).len, 0);
+        let mut builder = response.head(StatusCode::OK);
+        builder.field("X-A", b"1").field("X-B", b"\r\n\r\n2");
+        assert!(builder.end(lowroad_http::h1::BodyLen::Known(8)));
+        response.write_copied(b"a\r\n\r\nb\r\n");
+        let written = response.written_head(&mut lines);
+        let values = |name: &[u8]| {
+            let fields = written.fields.clone().filter(|it| it.0 == name);
+            fields.map(|it| it.1).collect::<Vec<_>>()
+        };
+        assert_eq!(values(b"X-A"), [b"1"]);
+        assert_eq!(values(b"Content-Length"), [b"8"]);
+        let head_len = written.len;
+        let bytes = unsent.into_bytes(1000).expect("it is short");
+        assert_eq!(bytes.len() as u64, head_len + 8);
     }
 
     #[test]

@@ -120,6 +120,11 @@ impl<R> SendQueue<R> {
         self.queued_len.saturating_sub(self.sent)
     }
 
+    /// The number of bytes sent, without the overhead of TLS.
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
     /// Counts sent bytes.
     pub fn record_sent(&mut self, len: u64, wire_len: u64, now_ms: u64) {
         self.sent += len;
@@ -185,6 +190,8 @@ pub(crate) enum TransferStep {
     AwaitingAck { tail: Vec<u8>, since_ms: u64 },
     /// The client has acknowledged all other bytes; a helper checks whether the file is unchanged.
     Verifying(Vec<u8>),
+    /// All bytes were sent; waits until a client that may be gone has acknowledged them.
+    Delivering { since_ms: u64 },
     /// Waits for the next bytes of a streamed body.
     Awaiting,
 }

@@ -17,9 +17,11 @@ use lowroad_traces::RequestTracing;
 
 use crate::driver::{ConnectionToken, ListenerId};
 use crate::pass_through::PassThroughTarget;
+use crate::request_id::{LazyRequestId, RequestId};
 use crate::response::ResponseWriter;
 use crate::stream::BodyReceiver;
 use crate::tls_session::{TlsInfo, TlsSession};
+use crate::upstream_tries::UpstreamTries;
 
 /// Identifies an exchange of a worker, so that a late outcome can't reach a later exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -81,10 +83,17 @@ pub struct Exchange {
     pub refusal_reason: Option<RefusalReason>,
     /// The service has verified the user named by the request.
     pub is_user: bool,
+    /// The client has ended its direction of the connection while the request was deferred, so it may be gone: the
+    /// response counts as sent only when the client has acknowledged it.
+    pub has_client_ended: bool,
     /// A number that the service uses for its statistics: the site and the route of the request. Initially 0.
     pub metric_scope: u16,
     /// The trace of the request, which the service starts.
     pub tracing: RequestTracing,
+    /// The identifier of the request, see [`Exchange::request_id`].
+    pub request_id: LazyRequestId,
+    /// The attempts to get a response from upstream servers, if the service records them.
+    pub upstream_tries: Option<Arc<UpstreamTries>>,
     /// The service has deferred the request and does not know yet whether it needs the body: no 100 (Continue) is sent
     /// before the service's next result.
     pub is_body_undecided: bool,
@@ -118,10 +127,18 @@ impl Exchange {
             is_refused: false,
             refusal_reason: None,
             is_user: false,
+            has_client_ended: false,
             metric_scope: 0,
             tracing: RequestTracing::default(),
+            request_id: LazyRequestId::default(),
+            upstream_tries: None,
             is_body_undecided: false,
         }
+    }
+
+    /// The identifier of the request: random, and the same for the whole request. It is made when it is first needed.
+    pub fn request_id(&self) -> RequestId {
+        self.request_id.get()
     }
 
     /// Lowers the limit for the body.
@@ -260,7 +277,7 @@ pub trait HttpService {
     fn proxy_header_rejected(&mut self, _proxy: IpAddr, _reason: &'static str) {}
 
     /// Called when a response with a record has ended. `body_len` bytes of its body were sent; all of them if
-    /// `is_complete`.
+    /// `is_complete`. Of a response to a client that was gone ([`Exchange::has_client_ended`]), none were sent.
     fn sent(&mut self, record: Self::Record, body_len: u64, is_complete: bool, now_ms: u64);
 
     /// Applies an operator's command.

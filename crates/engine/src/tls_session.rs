@@ -64,6 +64,8 @@ pub struct TlsInfo {
     pub version: &'static str,
     /// The name of the cipher suite.
     pub cipher: &'static str,
+    /// Whether the client has resumed an earlier session.
+    pub is_resumed: bool,
     /// The client's certificate, verified.
     pub client: Option<Arc<ClientIdentity>>,
 }

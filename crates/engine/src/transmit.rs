@@ -13,6 +13,7 @@ use crate::protocol::Protocol;
 use crate::response_body::{BodyPart, FillOutcome};
 use crate::send_queue::{SendQueue, TransferStep};
 use crate::service::HttpService;
+use crate::transmit_file::settle_ms;
 use crate::transport::{SendEnd, TransferOutcome};
 
 /// How long a connection waits for the peer's close after its last byte was sent.
@@ -64,7 +65,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let has_encrypted = transport.has_encrypted();
         worker.counters.sent_bytes.add(wire_len as u64);
         worker.out.return_send_buffer(buffer, sent);
-        if has_encrypted || !worker.out.is_empty() {
+        if has_encrypted || !worker.out.is_empty() || self.client_ended {
             return self.start_sending(worker, Some((sent, wire_len)), queued_len);
         }
         let is_over = self.is_over();
@@ -117,6 +118,10 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// Reports to the service the responses that were sent while others follow.
     fn report_sent(&mut self, worker: &mut WorkerContext<D, V>) {
         let now_ms = worker.driver.now_ms();
+        // Until the acknowledgement the client may be gone.
+        if self.client_ended {
+            return;
+        }
         let Some(sending) = &mut self.sending else {
             return;
         };
@@ -326,6 +331,33 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 Some(SendAttempt::Blocked)
             }
         }
+    }
+
+    /// Whether the client has acknowledged all bytes, if it may be gone; otherwise checks again later. If it is gone,
+    /// its reset breaks the connection.
+    pub(crate) fn is_delivered(&mut self, worker: &mut WorkerContext<D, V>) -> bool {
+        let is_over = self.protocol.is_tunnel() || !self.client_ended;
+        if is_over || self.transport.unacknowledged(&worker.driver) == 0 {
+            return true;
+        }
+        let now_ms = worker.driver.now_ms();
+        let Some(sending) = &mut self.sending else {
+            return true;
+        };
+        let since_ms = match sending.transfer {
+            TransferStep::Delivering { since_ms } => since_ms,
+            _ => now_ms,
+        };
+        sending.transfer = TransferStep::Delivering { since_ms };
+        self.deadline_ms = self.deadline_ms.min(now_ms + settle_ms(now_ms - since_ms));
+        self.schedule_check(worker);
+        false
+    }
+
+    /// Whether a client that may be gone has acknowledged nothing of the output being sent.
+    pub(crate) fn is_client_gone(&self, worker: &WorkerContext<D, V>) -> bool {
+        let sent = self.sending.as_ref().map_or(0, |sending| sending.sent());
+        self.client_ended && self.transport.unacknowledged(&worker.driver) as u64 >= sent
     }
 
     /// Reports to the service that all responses were sent.

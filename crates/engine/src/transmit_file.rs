@@ -19,6 +19,12 @@ const SETTLE_MS: std::ops::RangeInclusive<u64> = 8..=250;
 /// The delay before another attempt to send a file, if no file descriptor or helper was available.
 const POSTPONED_MS: u64 = 100;
 
+/// The time until the next check of a client's acknowledgement, after a wait of this time.
+pub(crate) fn settle_ms(waited_ms: u64) -> u64 {
+    // The longer the client takes, the less another delay matters.
+    (waited_ms / 8).clamp(*SETTLE_MS.start(), *SETTLE_MS.end())
+}
+
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// Starts the transfer of the file at the front of the queue by a helper.
     pub(crate) fn start_file(&mut self, worker: &mut WorkerContext<D, V>) {
@@ -127,8 +133,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let TransferStep::AwaitingAck { since_ms, .. } = &sending.transfer else {
             return;
         };
-        // The longer the client takes, the less another delay matters.
-        let retry_ms = ((now_ms - since_ms) / 8).clamp(*SETTLE_MS.start(), *SETTLE_MS.end());
+        let retry_ms = settle_ms(now_ms - since_ms);
         // Unacknowledged pages are still in the socket's queue, where a rewrite would reach them.
         if self.transport.unacknowledged(&worker.driver) > 0 {
             self.deadline_ms = self.deadline_ms.min(now_ms + retry_ms);

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lowroad_config::{FastCgiConfig, RouteConfig, SymlinkPolicy};
+use lowroad_engine::upstream_tries::TryRecorder;
 use lowroad_handler::operator_notice::OperatorNotice;
 use lowroad_handler::request_body::PartialBody;
 use lowroad_handler::spool::SpoolLimits;
@@ -175,6 +176,8 @@ fn failure_outcome(script_failure: ScriptFailure) -> (HandlerFailure, AttemptOut
 struct ServerLease {
     server: Arc<FastCgiServer>,
     kind: LeaseKind,
+    /// Records the attempt, if the access log needs it.
+    recorder: Option<TryRecorder>,
 }
 
 enum LeaseKind {
@@ -182,6 +185,13 @@ enum LeaseKind {
     Exclusive(FastCgiLease),
     /// A request slot on a multiplexed connection.
     Multiplexed(RequestTicket),
+}
+
+impl LeaseKind {
+    /// Whether other requests have used the connection before, as far as it is known.
+    fn is_reused(&self) -> bool {
+        matches!(self, LeaseKind::Exclusive(lease) if lease.is_reused)
+    }
 }
 
 /// A request and the script found for it.
@@ -332,6 +342,7 @@ impl FastCgiHandler {
                     });
                 }
             };
+            let retry_notices = server.retry_notices.clone();
             let unreachable = match self.connect(script_request, server, false).await {
                 Ok(server_lease) => {
                     let mut attempt = attempt;
@@ -358,19 +369,43 @@ impl FastCgiHandler {
             {
                 return Err(unreachable.failure);
             }
-            let detail = &unreachable.failure.detail;
-            (self.terms.notice)(&format!("{detail}; trying another server"));
+            let text = format!("{}; trying another server", unreachable.failure.detail);
+            if let Some(text) = retry_notices.admit(&text, now_ms) {
+                (self.terms.notice)(&text);
+            }
             last = Some(unreachable.failure);
         }
     }
 
-    /// Leases a connection to a server; with `fresh`, a new connection.
+    /// Leases a connection to a server, and records the attempt; with `fresh`, a new connection.
     async fn connect(
         &self,
         script_request: &ScriptRequest,
         server: Arc<FastCgiServer>,
         fresh: bool,
     ) -> Result<ServerLease, ServerUnreachable> {
+        let tries = script_request.request.extra.upstream_tries.as_ref();
+        let recorder = tries.map(|tries| tries.begin(server.address()));
+        let leased = self.lease(script_request, &server, fresh).await;
+        if let Some(recorder) = &recorder {
+            match &leased {
+                Ok(kind) => recorder.connected(kind.is_reused()),
+                Err(unreachable) => recorder.failed(unreachable.failure.status.code()),
+            }
+        }
+        leased.map(|kind| ServerLease {
+            server,
+            kind,
+            recorder,
+        })
+    }
+
+    async fn lease(
+        &self,
+        script_request: &ScriptRequest,
+        server: &Arc<FastCgiServer>,
+        fresh: bool,
+    ) -> Result<LeaseKind, ServerUnreachable> {
         // The timeout for the response head also limits the wait for a connection.
         let timeouts = self.backends.acquire_timeouts(self.terms.idle_timeout);
         if server.multiplexes() {
@@ -379,16 +414,14 @@ impl FastCgiHandler {
                 .await?;
             // If the shared connection was just lost, an exclusive one is used.
             if let Some(ticket) = shared.reserve_ticket(self.stderr_lines(script_request)) {
-                let kind = LeaseKind::Multiplexed(ticket);
-                return Ok(ServerLease { server, kind });
+                return Ok(LeaseKind::Multiplexed(ticket));
             }
         }
         // Without `keeps_connections`, only new connections are used: after a response the script may still run or its
         // process may exit, and an idle connection shows neither.
         let fresh = fresh || !self.fastcgi.keeps_connections;
-        let kind =
-            LeaseKind::Exclusive(server.lease(script_request.worker, fresh, timeouts).await?);
-        Ok(ServerLease { server, kind })
+        let lease = server.lease(script_request.worker, fresh, timeouts).await?;
+        Ok(LeaseKind::Exclusive(lease))
     }
 
     fn stderr_lines(&self, script_request: &ScriptRequest) -> StderrLines {
@@ -417,7 +450,12 @@ impl FastCgiHandler {
             self.head_limits,
             script_request.request.method,
         );
-        let ServerLease { server, kind } = server_lease;
+        let ServerLease {
+            server,
+            kind,
+            recorder,
+        } = server_lease;
+        let recorded_end = recorder.as_ref().map(TryRecorder::end_guard);
         let (request_server, permit) = (server.clone(), script_request.permit.clone());
         let result = match kind {
             LeaseKind::Multiplexed(ticket) => {
@@ -430,6 +468,7 @@ impl FastCgiHandler {
                     out,
                     idempotent,
                     permit,
+                    recorded_end,
                 );
                 answer(multiplexed, body, reply, &self.terms).await
             }
@@ -437,6 +476,7 @@ impl FastCgiHandler {
                 let terms = ExclusiveTerms {
                     is_idempotent: idempotent,
                     keeps_connection: self.fastcgi.keeps_connections,
+                    recorded_end,
                 };
                 let out = self.encode(
                     script_request,
@@ -449,6 +489,12 @@ impl FastCgiHandler {
                 answer(exclusive, body, reply, &self.terms).await
             }
         };
+        if let Some(recorder) = recorder {
+            match &result {
+                Ok(response) => recorder.answered(response.status.code()),
+                Err(failed) => recorder.failed(failed.failure.status.code()),
+            }
+        }
         result.map_err(|script_failure| (script_failure, server))
     }
 

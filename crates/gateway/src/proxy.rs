@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use lowroad_config::{OriginConfig, OriginHost, ProxyProtocol, RouteConfig};
+use lowroad_engine::upstream_tries::TryRecorder;
 use lowroad_http::h1::BodyLen;
 use lowroad_http::method::Method;
 use lowroad_http::proxy_protocol::{ProxyAddresses, write_v1, write_v2};
@@ -83,6 +84,8 @@ struct RetryableRequest {
     interims: InterimSink,
     /// The spans of the attempts, if the request is traced.
     trace: Option<Box<TrySpans>>,
+    /// Records the attempt in progress, if the access log needs it.
+    recorder: Option<TryRecorder>,
 }
 
 impl RetryableRequest {
@@ -108,6 +111,7 @@ impl RetryableRequest {
             permit: Some(permit),
             interims: std::mem::take(&mut request.interims),
             trace: TrySpans::new(request),
+            recorder: None,
         }
     }
 }
@@ -171,10 +175,10 @@ impl ProxyHandler {
                 (Err(no_member), None) => return Err(self.no_member_failure(no_member)),
             };
             let member = attempt.as_ref().map(|attempt| attempt.member);
-            retryable.begin_span(request, &endpoint);
+            retryable.begin_try(request, &endpoint);
             let first = self.try_server(worker, request, &endpoint, attempt, retryable, false);
             let first = first.await;
-            retryable.end_span(&first);
+            retryable.end_try(&first);
             let mut failed_attempt = match first {
                 Ok(response) => return check_response(response, request, &endpoint),
                 Err(failed_attempt) => failed_attempt,
@@ -186,7 +190,7 @@ impl ProxyHandler {
                 && let Some(body) = failed_attempt.body.take()
             {
                 (retryable.body, retryable.permit) = (body, Some(failed_attempt.permit));
-                retryable.begin_span(request, &endpoint);
+                retryable.begin_try(request, &endpoint);
                 let second_attempt = self.try_server(
                     worker,
                     request,
@@ -198,7 +202,7 @@ impl ProxyHandler {
                 // The repetition is boxed because it is rare: the common future would otherwise reserve space for a
                 // second attempt.
                 let second = Box::pin(second_attempt).await;
-                retryable.end_span(&second);
+                retryable.end_try(&second);
                 failed_attempt = match second {
                     Ok(response) => return check_response(response, request, &endpoint),
                     Err(failed_attempt) => failed_attempt,
@@ -274,7 +278,10 @@ impl ProxyHandler {
             Ok(()) => {
                 retryable.body = failed_attempt.body.flatten();
                 retryable.permit = Some(failed_attempt.permit);
-                (self.terms.notice)(&format!("{}; trying another server", failure.detail));
+                let text = format!("{}; trying another server", failure.detail);
+                if let Some(text) = endpoint.retry_notices.admit(&text, now_ms) {
+                    (self.terms.notice)(&text);
+                }
                 Ok(failure)
             }
             Err(NoRetry::BodyConsumed) if !is_body_too_large && !stage.timed_out => {
@@ -340,6 +347,9 @@ impl ProxyHandler {
                 ));
             }
         };
+        if let Some(recorder) = &retryable.recorder {
+            recorder.connected(lease.is_reused);
+        }
         // From here, the member counts this as a request in progress, not as a waiting one.
         attempt.iter_mut().for_each(OriginAttempt::mark_connected);
         let mut send_state = RequestSend::default();
@@ -408,6 +418,7 @@ impl ProxyHandler {
             method: request.method,
             permit,
             evidence: None,
+            _recorded_end: retryable.recorder.as_ref().map(TryRecorder::end_guard),
         });
         let mut response = exchange
             .response(self.first_byte, &self.terms, &mut retryable.interims)

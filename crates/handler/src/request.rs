@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use lowroad_engine::stream::{BodyReceiver, StreamItem};
 use lowroad_engine::tls_session::TlsInfo;
+use lowroad_engine::upstream_tries::UpstreamTries;
 use lowroad_http::fields::{FieldLines, ResponseFields};
 use lowroad_http::forwarding::{self, ForwardedRequest};
 use lowroad_http::h1::requested_upgrade;
@@ -60,6 +61,8 @@ pub struct RequestExtra {
     /// The span for which the handler is called, if the request is traced. The fields name it, except in requests to
     /// origins: each attempt has its own span.
     pub trace: Option<TraceParent>,
+    /// Receives the attempts at upstream servers, if the access log needs them.
+    pub upstream_tries: Option<Arc<UpstreamTries>>,
 }
 
 /// A folder of the site outside its document root (Apache `Alias`).

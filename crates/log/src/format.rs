@@ -6,12 +6,12 @@
 
 use std::fmt;
 
-use crate::variable::{self, LogVariable};
+use crate::variable::{self, LogVariable, NamedValue, ValueSource};
 
 /// The longest format, in bytes.
 pub const FORMAT_LEN_MAX: usize = 4096;
-/// The maximum number of request fields of a format, besides those that have a variable of their own.
-pub const FIELDS_MAX: usize = 32;
+/// The maximum number of named values of a format, besides those that have a variable of their own.
+pub const VALUES_MAX: usize = 32;
 
 /// The escaping of received bytes in a format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub(crate) enum FormatPart {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextFormat {
     pub(crate) parts: Vec<FormatPart>,
-    fields: Vec<String>,
+    values: Vec<NamedValue>,
 }
 
 /// A mistake in a format.
@@ -82,7 +82,7 @@ pub enum FormatErrorReason {
     RepeatedMember(String),
     /// The format has no variable.
     NoVariable,
-    /// The format is longer than [`FORMAT_LEN_MAX`], or has more request fields than [`FIELDS_MAX`].
+    /// The format is longer than [`FORMAT_LEN_MAX`], or has more named values than [`VALUES_MAX`].
     TooLong,
 }
 
@@ -113,7 +113,7 @@ impl fmt::Display for FormatErrorReason {
             FormatErrorReason::NoVariable => f.write_str("a format without variables"),
             FormatErrorReason::TooLong => write!(
                 f,
-                "more than {FORMAT_LEN_MAX} bytes, or {FIELDS_MAX} request fields"
+                "more than {FORMAT_LEN_MAX} bytes, or {VALUES_MAX} fields, cookies and arguments"
             ),
         }
     }
@@ -174,10 +174,9 @@ impl TextFormat {
         parser.finish()
     }
 
-    /// The request fields that the format needs, besides Host, Referer and User-Agent: for
-    /// [`crate::variable::is_field`].
-    pub fn fields(&self) -> &[String] {
-        &self.fields
+    /// The named values of the format.
+    pub fn values(&self) -> &[NamedValue] {
+        &self.values
     }
 
     /// Whether the format contains durations or fractions of a second.
@@ -189,6 +188,33 @@ impl TextFormat {
     pub fn has_scope(&self) -> bool {
         self.variables()
             .any(|variable| matches!(variable, LogVariable::Site | LogVariable::Route))
+    }
+
+    /// Whether the format contains the identifier of the request.
+    pub fn has_request_id(&self) -> bool {
+        self.variables()
+            .any(|variable| variable == LogVariable::RequestId)
+    }
+
+    /// Whether the format contains identifiers of the trace.
+    pub fn has_trace(&self) -> bool {
+        self.variables().any(LogVariable::is_trace)
+    }
+
+    /// Whether the format contains properties of attempts at upstream servers.
+    pub fn has_upstream(&self) -> bool {
+        self.variables().any(LogVariable::is_upstream)
+    }
+
+    /// Whether the format contains properties of the TLS session, besides its version.
+    pub fn has_tls(&self) -> bool {
+        self.variables().any(LogVariable::is_tls)
+    }
+
+    /// Whether the format contains fields of the response, or the length of its head.
+    pub fn has_sent_head(&self) -> bool {
+        let is_sent = |value: &NamedValue| value.source == ValueSource::ResponseField;
+        self.values.iter().any(is_sent) || self.variables().any(|it| it == LogVariable::BytesSent)
     }
 
     fn variables(&self) -> impl Iterator<Item = LogVariable> {
@@ -203,7 +229,7 @@ impl TextFormat {
 struct FormatParser {
     mode: EscapeMode,
     parts: Vec<FormatPart>,
-    fields: Vec<String>,
+    values: Vec<NamedValue>,
     /// The offset of the opening quote, within quotes.
     quote_at: Option<usize>,
     /// The previous character was a `\` of the format, so that a quote does not end the text in quotes.
@@ -215,7 +241,7 @@ impl FormatParser {
         FormatParser {
             mode,
             parts: Vec::new(),
-            fields: Vec::new(),
+            values: Vec::new(),
             quote_at: None,
             is_escaped: false,
         }
@@ -289,30 +315,30 @@ impl FormatParser {
         }
     }
 
-    /// Finds a variable. A request field gets an index.
+    /// Finds a variable. A named value gets an index.
     fn find(&mut self, name: &str, offset: usize) -> Result<LogVariable, FormatError> {
         if let Some((_, found)) = variable::NAMES.iter().find(|(known, _)| *known == name) {
             return Ok(*found);
         }
-        let Some(field) = variable::field_name(name) else {
+        let Some(value) = variable::named_value(name) else {
             let reason = FormatErrorReason::UnknownVariable(name.to_owned());
             return Err(error(offset, reason));
         };
-        let known = self.fields.iter().position(|known| known == field);
-        let index = known.unwrap_or(self.fields.len());
-        if index == FIELDS_MAX {
+        let known = self.values.iter().position(|known| *known == value);
+        let index = known.unwrap_or(self.values.len());
+        if index == VALUES_MAX {
             return Err(error(offset, FormatErrorReason::TooLong));
         }
         if known.is_none() {
-            self.fields.push(field.to_owned());
+            self.values.push(value);
         }
-        Ok(LogVariable::Field(index))
+        Ok(LogVariable::Named(index))
     }
 
     fn finish(self) -> Result<TextFormat, FormatError> {
         let format = TextFormat {
             parts: self.parts,
-            fields: self.fields,
+            values: self.values,
         };
         let has_variable = format.variables().next().is_some();
         has_variable
@@ -400,10 +426,12 @@ mod tests {
     }
 
     #[test]
-    fn request_fields_are_counted_once_and_bounded() {
-        let format = TextFormat::parse("$http_a $http_b $http_a $http_host", EscapeMode::Hex);
-        assert_eq!(format.expect("a format").fields(), ["a", "b"]);
-        let many: String = (0..=FIELDS_MAX)
+    fn named_values_are_counted_once_and_bounded() {
+        let text = "$http_a $arg_a $http_b $http_a $http_host";
+        let format = TextFormat::parse(text, EscapeMode::Hex).expect("a format");
+        let names = format.values().iter().map(|value| &value.name[..]);
+        assert_eq!(names.collect::<Vec<_>>(), ["a", "a", "b"]);
+        let many: String = (0..=VALUES_MAX)
             .map(|number| format!("$http_x{number} "))
             .collect();
         let (_, reason) = reason(&many, EscapeMode::Hex);

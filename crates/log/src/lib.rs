@@ -23,5 +23,7 @@ pub use access::{AccessEntry, LineFormat, LineFormatter};
 pub use error::{ErrorLogger, LogLevel, LoggedMessage};
 pub use format::TextFormat;
 pub use line_limit::LineLimit;
-pub use text_formatter::{EntryDetails, FieldValues, RequestLine, TextFormatter};
+pub use text_formatter::{
+    EntryDetails, LogProcess, RequestLine, TextFormatter, TlsTexts, UpstreamTexts, ValueTexts,
+};
 pub use writer::{EntryOutput, LineSink, LogDestination, LogWriter, WriterLimits};

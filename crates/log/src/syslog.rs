@@ -20,7 +20,7 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 /// The severity "informational".
 const SEVERITY: u8 = 6;
 /// The socket of the journal.
-const JOURNAL: &str = "/run/systemd/journal/socket";
+pub const JOURNAL_SOCKET: &str = "/run/systemd/journal/socket";
 
 /// The receiver of messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -204,7 +204,7 @@ fn connect(target: &MessageTarget) -> io::Result<MessageSocket> {
     let no_address = || io::Error::new(ErrorKind::NotFound, "the host has no address");
     match target {
         MessageTarget::SyslogUnix(path) => connect_unix(path.as_os_str()),
-        MessageTarget::Journal => connect_unix(JOURNAL.as_ref()),
+        MessageTarget::Journal => connect_unix(JOURNAL_SOCKET.as_ref()),
         MessageTarget::SyslogUdp(host, port) => {
             let address = addresses(host, port)?.next().ok_or_else(no_address)?;
             let local = if address.is_ipv4() { "0.0.0.0" } else { "::" };

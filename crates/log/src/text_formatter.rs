@@ -8,7 +8,10 @@ use crate::decimal::{decimal, thousandths};
 use crate::escape::{escaped, escaped_until, json_escaped};
 use crate::format::{FormatPart, TextFormat, ValueEscape};
 use crate::line_limit::{LineLimit, truncated};
-use crate::variable::LogVariable;
+use crate::variable::{self, LogVariable, NamedValue, ValueSource};
+
+/// The length of the longest identifier, in hexadecimal digits.
+const ID_LEN_MAX: usize = 32;
 
 /// Properties of a request that only the variables of formats need. Missing texts are empty.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,20 +24,79 @@ pub struct EntryDetails<'a> {
     pub site: &'a str,
     /// The route.
     pub route: &'a str,
-    /// The values of the request fields that the format names.
-    pub fields: FieldValues<'a>,
+    /// The values that the format names, except arguments.
+    pub values: ValueTexts<'a>,
+    /// The length of the response's head in bytes.
+    pub head_len: u64,
+    /// The identifier of the request.
+    pub request_id: Option<[u8; 16]>,
+    /// The trace, and the span of the request.
+    pub trace: Option<([u8; 16], [u8; 8])>,
+    /// The attempts at upstream servers.
+    pub upstream: UpstreamTexts<'a>,
+    /// The TLS session.
+    pub tls: TlsTexts<'a>,
+    /// The number of the connection; 0 if it is not known.
+    pub connection: u64,
+    /// The number of the request on its connection; 0 if it is not known.
+    pub connection_requests: u64,
+    /// The process that writes the entry.
+    pub process: LogProcess<'a>,
 }
 
-/// The values of request fields, adjacent in one buffer.
+/// The attempts at upstream servers: texts with a value for each attempt, separated by commas.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct FieldValues<'a> {
+pub struct UpstreamTexts<'a> {
+    /// The addresses.
+    pub address: &'a [u8],
+    /// The statuses.
+    pub status: &'a [u8],
+    /// Times to connect, in seconds.
+    pub connect_time: &'a [u8],
+    /// Times to the head of the response, in seconds.
+    pub header_time: &'a [u8],
+    /// Times to the end of the response, in seconds.
+    pub response_time: &'a [u8],
+}
+
+/// A TLS session. All texts are empty without TLS.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TlsTexts<'a> {
+    /// The cipher suite.
+    pub cipher: &'a str,
+    /// The requested server name.
+    pub server_name: &'a str,
+    /// `r` for a resumed session, otherwise `.`.
+    pub session_reused: &'a str,
+    /// `SUCCESS` for a verified client certificate, otherwise `NONE`.
+    pub client_verify: &'a str,
+    /// The subject of the client's certificate.
+    pub client_subject: &'a str,
+    /// The issuer of the client's certificate.
+    pub client_issuer: &'a str,
+    /// The serial number of the client's certificate.
+    pub client_serial: &'a str,
+}
+
+/// A process that writes entries.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LogProcess<'a> {
+    /// The host.
+    pub hostname: &'a str,
+    /// The process identifier.
+    pub pid: u32,
+}
+
+/// Values, adjacent in one buffer.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ValueTexts<'a> {
     /// The buffer.
     pub bytes: &'a [u8],
     /// The start of the first value in the buffer, and the end of each value.
     pub bounds: &'a [usize],
 }
 
-impl<'a> FieldValues<'a> {
+impl<'a> ValueTexts<'a> {
     fn get(&self, index: usize) -> &'a [u8] {
         let bound = |index: usize| self.bounds.get(index).copied();
         let range = bound(index).zip(bound(index + 1));
@@ -124,7 +186,14 @@ impl TextFormatter {
                         thousandths(number, out);
                     }
                     None => {
-                        let text = text(variable, entry, details);
+                        let mut digits = [0; ID_LEN_MAX];
+                        let text = match variable {
+                            LogVariable::Named(index) => {
+                                named(self.format.values(), index, entry, details)
+                            }
+                            _ => identifier(variable, details, &mut digits)
+                                .unwrap_or_else(|| text(variable, entry, details)),
+                        };
                         value(truncated(text, text_len_max), escape, out);
                     }
                 },
@@ -147,6 +216,12 @@ fn number(
     Some(match variable {
         LogVariable::Status => LogNumber::Whole(entry.status.into()),
         LogVariable::BodyBytesSent => LogNumber::Whole(entry.body_bytes),
+        LogVariable::BytesSent => {
+            LogNumber::Whole(details.head_len.saturating_add(entry.body_bytes))
+        }
+        LogVariable::Connection => LogNumber::Whole(details.connection),
+        LogVariable::ConnectionRequests => LogNumber::Whole(details.connection_requests),
+        LogVariable::Pid => LogNumber::Whole(details.process.pid.into()),
         LogVariable::RemotePort => LogNumber::Whole(details.peer_port.into()),
         LogVariable::RequestTimeUs => LogNumber::Whole(entry.duration_us),
         LogVariable::RequestTime => LogNumber::Thousandths(entry.duration_us / 1000),
@@ -173,16 +248,69 @@ fn text<'a>(
         LogVariable::HttpHost => entry.host,
         LogVariable::Referer => entry.referer,
         LogVariable::UserAgent => entry.user_agent,
-        LogVariable::Field(index) => details.fields.get(index),
         LogVariable::RequestCompletion if entry.whole => b"OK",
         LogVariable::Site => details.site.as_bytes(),
         LogVariable::Route => details.route.as_bytes(),
         LogVariable::Level => entry.level.as_bytes(),
         LogVariable::Outcome => entry.outcome.as_bytes(),
         LogVariable::SslProtocol => entry.tls.as_bytes(),
+        LogVariable::SslCipher => details.tls.cipher.as_bytes(),
+        LogVariable::SslServerName => details.tls.server_name.as_bytes(),
+        LogVariable::SslSessionReused => details.tls.session_reused.as_bytes(),
+        LogVariable::SslClientVerify => details.tls.client_verify.as_bytes(),
+        LogVariable::SslClientSubject => details.tls.client_subject.as_bytes(),
+        LogVariable::SslClientIssuer => details.tls.client_issuer.as_bytes(),
+        LogVariable::SslClientSerial => details.tls.client_serial.as_bytes(),
+        LogVariable::UpstreamAddr => details.upstream.address,
+        LogVariable::UpstreamStatus => details.upstream.status,
+        LogVariable::UpstreamConnectTime => details.upstream.connect_time,
+        LogVariable::UpstreamHeaderTime => details.upstream.header_time,
+        LogVariable::UpstreamResponseTime => details.upstream.response_time,
+        LogVariable::Hostname => details.process.hostname.as_bytes(),
         // The others are no texts, or incomplete.
         _ => b"",
     }
+}
+
+/// A named value.
+fn named<'a>(
+    values: &[NamedValue],
+    index: usize,
+    entry: &AccessEntry<'a>,
+    details: &EntryDetails<'a>,
+) -> &'a [u8] {
+    match values.get(index) {
+        // The request line has it, also in entries without the other values.
+        Some(NamedValue {
+            source: ValueSource::Argument,
+            name,
+        }) => variable::argument(RequestLine::from_text(entry.line).query(), name),
+        _ => details.values.get(index),
+    }
+}
+
+/// The value of a variable that is an identifier, in hexadecimal digits.
+fn identifier<'d>(
+    variable: LogVariable,
+    details: &EntryDetails<'_>,
+    digits: &'d mut [u8; ID_LEN_MAX],
+) -> Option<&'d [u8]> {
+    let (id, len) = match variable {
+        LogVariable::RequestId => (details.request_id?, 16),
+        LogVariable::TraceId => (details.trace?.0, 16),
+        LogVariable::SpanId => {
+            let mut id = [0; 16];
+            id[..8].copy_from_slice(&details.trace?.1);
+            (id, 8)
+        }
+        _ => return None,
+    };
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(&id[..len]) {
+        pair[0] = DIGITS[usize::from(byte >> 4)];
+        pair[1] = DIGITS[usize::from(byte & 15)];
+    }
+    Some(&digits[..2 * len])
 }
 
 /// Appends the host without its port, in lower case.

@@ -70,6 +70,8 @@ pub struct HandlerCalls {
     pub fetcher: Arc<FileFetcher<OutcomeWaiter>>,
     /// Notifies the softirq level, which has copies of responses, of purges.
     pub changes: Arc<ChangeFeed>,
+    /// Whether handlers record their attempts at upstream servers, for the access log.
+    pub records_tries: bool,
     /// The `SiteObjects` of the last call, reused for the next one if it is for the same site.
     pub last_site: RefCell<Option<Arc<SiteObjects>>>,
 }
@@ -164,6 +166,10 @@ impl HandlerCalls {
             None => (None, None),
         };
         let stale = self.still_valid_stale(call, purges);
+        if self.records_tries {
+            // A request may call several handlers, one after the other.
+            exchange.upstream_tries.get_or_insert_default();
+        }
         let task = match self.begin(call, exchange, StoreState { purges, stale }, followers) {
             Ok(task) => task,
             Err(status) => return status,
@@ -201,7 +207,11 @@ impl HandlerCalls {
             return;
         };
         let followers = Some(self.followers(call, ticket));
-        let Ok(task) = self.begin(call, exchange, StoreState { purges, stale }, followers) else {
+        // The attempts are not those of the client's request.
+        let tries = exchange.upstream_tries.take();
+        let begun = self.begin(call, exchange, StoreState { purges, stale }, followers);
+        exchange.upstream_tries = tries;
+        let Ok(task) = begun else {
             return;
         };
         let executor = task.executor.clone();

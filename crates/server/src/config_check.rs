@@ -21,6 +21,7 @@ use crate::traces::TraceExport;
 use crate::{cli, terminal_output};
 
 mod log_check;
+mod log_targets;
 
 /// The result of a check without errors: `run` would start with this configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +44,9 @@ pub fn check(file: &Path) -> Result<CheckOutcome, String> {
     let mut problems = Vec::new();
     let mut warnings = narrow_rules(&config);
     warnings.extend(log_check::served_logs(&config));
+    warnings.extend(log_targets::missing_receivers(&config));
+    let traces = config.traces.as_ref();
+    warnings.extend(traces.and_then(log_targets::other_protocol));
     warnings.extend(host_bits(&config));
     warnings.extend(body_limits(&config));
     let located_warnings = log_check::unknown_sites(&config, file);

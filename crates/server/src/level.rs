@@ -10,6 +10,7 @@ use lowroad_site::listeners::{ListenerSet, NewSockets};
 use lowroad_site::url_table::UrlSnapshot;
 
 use crate::events::MainEvent;
+use crate::level_sites::LevelSites;
 use crate::running_server::RunningServer;
 
 /// The state of the softirq level, for `lowroad status` and for metrics.
@@ -22,6 +23,9 @@ pub trait LevelHealth: Send + Sync {
 
     /// The URLs that the level answers most often.
     fn urls(&self, now_ms: u64) -> UrlSnapshot;
+
+    /// Sets the sites that name the requests of the level in access logs.
+    fn set_sites(&self, sites: LevelSites);
 }
 
 /// Counters and gauges of the level. A name begins with its group: `answer_hit` counts answers of the kind `hit`,

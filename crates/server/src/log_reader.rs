@@ -37,11 +37,23 @@ pub fn run(command: &LogCommand) -> Result<ReadOutcome, String> {
             pattern,
             ignore_case,
             invert_match,
+            count: true,
+            print: args,
+        } => count(
+            args,
+            &LineMatcher::new(pattern, *ignore_case, *invert_match)?,
+        ),
+        LogCommand::Grep {
+            pattern,
+            ignore_case,
+            invert_match,
+            count: false,
             print: args,
         } => print(
             args,
             Some(LineMatcher::new(pattern, *ignore_case, *invert_match)?),
-        ),
+        )
+        .map_err(|error| explain_short_option(args, error)),
         LogCommand::Tail {
             follow,
             lines,
@@ -109,6 +121,27 @@ fn print_logs(
     }
     printer.finish()?;
     Ok(outcome)
+}
+
+/// Prints the number of records that match.
+fn count(args: &PrintArgs, matcher: &LineMatcher) -> Result<ReadOutcome, String> {
+    let mut exporter = RecordExporter::new(args.format.into());
+    let (mut line, mut count) = (Vec::new(), 0u64);
+    let outcome = each(&args.source, |entry| {
+        line.clear();
+        exporter.append(entry, &mut line);
+        count += u64::from(matcher.matches_record(&line));
+    })?;
+    terminal_output::out(format_args!("{count}\n"))?;
+    Ok(outcome)
+}
+
+/// Adds a hint to the error of a command like `grep -c PATTERN`: other programs count with this option.
+fn explain_short_option(args: &PrintArgs, error: String) -> String {
+    match args.source.config.exists() {
+        true => error,
+        false => format!("{error} (-c names the configuration; --count counts)"),
+    }
 }
 
 /// Prints the last records and, with `follow`, new ones.

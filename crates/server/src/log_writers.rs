@@ -159,14 +159,14 @@ fn open_messages(
     access: &AccessLogConfig,
     logger: ErrorLogger,
 ) -> Result<LogWriter, String> {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = hostname();
     let fields = MessageFields {
         facility: access.facility,
         tag: access.tag.clone(),
-        host: match host.trim() {
+        host: match host.is_empty() {
             // The value of an unknown host (RFC 5424 §6.2.4).
-            "" => "-".to_owned(),
-            host => host.to_owned(),
+            true => "-".to_owned(),
+            false => host,
         },
     };
     let target_text = target.to_string();
@@ -184,6 +184,12 @@ fn open_messages(
     let output = MessageOutput::new(target.clone(), fields, Box::new(on_event));
     LogWriter::start(WriterLimits::of_lines(WRITE_DELAY), output)
         .map_err(|error| format!("can't start the thread of a log: {error}"))
+}
+
+/// The name of this host; empty if it is unknown.
+pub fn hostname() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
 }
 
 fn open_binary(

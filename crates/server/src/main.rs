@@ -26,6 +26,7 @@ mod features;
 mod image;
 mod init;
 mod level;
+mod level_sites;
 mod limits;
 mod log_reader;
 mod log_writers;

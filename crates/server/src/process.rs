@@ -37,7 +37,7 @@ use lowroad_response_cache::handler_outcome::{HandlerOutcome, OutcomeSender};
 use lowroad_routes::applications::ApplicationSet;
 use lowroad_routes::route_builder::HandlerRuntime;
 use lowroad_routes::routes::Route;
-use lowroad_site::access::WorkerAccessLog;
+use lowroad_site::access::{LogWorker, WorkerAccessLog};
 use lowroad_site::decision::SiteService;
 use lowroad_site::explain_files;
 use lowroad_site::listeners::{ListenerAddresses, ListenerSet};
@@ -54,7 +54,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use crate::admin::listeners::AdminListeners;
 use crate::events::MainEvent;
 use crate::level::{ConnectionInterceptor, LevelProcesses};
-use crate::log_writers::LogWriters;
+use crate::level_sites::LevelSites;
+use crate::log_writers::{self, LogWriters};
 use crate::memory;
 use crate::reload::{self, ReloadCounts};
 use crate::running_server::{RunningServer, WorkerBox, lock, update_applications};
@@ -166,18 +167,32 @@ pub fn run(
     running.log_rotations_failed = logs.rotations_failed();
     running.traces = traces.as_ref().map(|traces| traces.queue().clone());
     running.softirq = managed_level.health;
+    if let Some(level) = &running.softirq {
+        level.set_sites(LevelSites::new(&running));
+    }
     let (sender, events) = channel();
     let settings = Arc::new(limits::settings(
         &running.config,
         &running.listeners,
         fd_limit,
     ));
+    let (count, hostname) = (drivers.len(), log_writers::hostname().into());
+    let log_worker = LogWorker {
+        number: 0,
+        count,
+        hostname,
+    };
     for (number, driver) in drivers.into_iter().enumerate() {
         let (settings, logs) = (settings.clone(), logs.access_sinks());
+        let log_worker = LogWorker {
+            number,
+            ..log_worker.clone()
+        };
         let parameters = WorkerParameters {
             number,
             settings,
             logs,
+            log_worker,
             tracer: traces.as_ref().map(TraceExport::tracer),
         };
         start_worker(&mut running, parameters, driver, sender.clone()).map_err(text)?;
@@ -352,6 +367,7 @@ struct WorkerParameters {
     number: usize,
     settings: Arc<WorkerSettings>,
     logs: Vec<(LineSink, AccessLogConfig)>,
+    log_worker: LogWorker,
     tracer: Option<WorkerTracer>,
 }
 
@@ -370,7 +386,8 @@ fn start_worker(
     let post_interim: PostInterim = Arc::new(move |id, interim| {
         interim_mailbox.post(MailboxMessage::Interim(id, Box::new(interim)))
     });
-    let log = WorkerAccessLog::new(parameters.logs, running.sites.scopes.clone());
+    let scopes = running.sites.scopes.clone();
+    let log = WorkerAccessLog::new(parameters.logs, scopes, parameters.log_worker);
     let runtime = running.handler_runtime.runtime(parameters.number);
     let calls = HandlerCalls {
         worker: parameters.number,
@@ -381,6 +398,7 @@ fn start_worker(
         store: running.store.clone(),
         fetcher: running.fetcher.clone(),
         changes: running.changes.clone(),
+        records_tries: false,
         last_site: RefCell::default(),
     };
     let web = SiteService::new(running.sites.clone(), calls, running.logger.clone(), log);

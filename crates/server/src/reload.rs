@@ -21,6 +21,7 @@ use lowroad_site::sites::SiteTable;
 use lowroad_tls_listener::TlsListeners;
 
 use crate::features;
+use crate::level_sites::LevelSites;
 use crate::limits;
 use crate::memory;
 use crate::running_server::{RunningServer, lock, update_applications};
@@ -167,6 +168,9 @@ fn serve(running: &mut RunningServer, sites: Arc<SiteTable>) -> DrainingWorkers 
     // still store some; these are never requested, and the cache evicts them.
     running.store.retain(sites.key_filter());
     running.sites = sites;
+    if let Some(level) = &running.softirq {
+        level.set_sites(LevelSites::new(running));
+    }
     running.changes.notify();
     DrainingWorkers(done_receiver)
 }

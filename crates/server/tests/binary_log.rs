@@ -292,6 +292,7 @@ fn commands_filter_export_and_count() {
     assert_eq!(lines("tail", &log, &["-n", "3"]).len(), 3);
     assert_eq!(lines("grep", &log, &["small\\?[12]\\."]).len(), 2);
     assert_eq!(lines("grep", &log, &["-v", "small"]).len(), 1);
+    assert_eq!(lines("grep", &log, &["--count", "small"]), ["30"]);
     let csv = lines("export", &log, &[]);
     assert!(csv.len() == 32 && csv[0].starts_with("time,peer,"));
     let w3c = lines("export", &log, &["--format", "w3c"]);

@@ -2,10 +2,13 @@
 //! write a line or a field of its own.
 
 use std::fs;
-use std::net::UdpSocket;
+use std::io::{Read, Write};
+use std::net::{TcpListener, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::process::Command;
 
+use lowroad_testkit::origin::TestOrigin;
 use lowroad_testkit::status::StatusClient;
 use lowroad_testkit::{TempFolder, TestServer, wait_until};
 
@@ -221,6 +224,30 @@ fn full_disk_is_reported() {
 }
 
 #[test]
+fn check_warns_of_missing_receivers() {
+    let folder = TempFolder::new();
+    folder.file("root/small", "hello");
+    let config = "[[log.access]]\nto = \"syslog:udp:nowhere.invalid:514\"\n[[log.access]]\nto = \"syslog:unix:/none\"\n\
+                  [[log.access]]\nto = \"syslog:udp:127.0.0.1:514\"\n[traces]\nendpoint = \"http://127.0.0.1:4317\"\n\
+                  [[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"root\"\n";
+    folder.file("lowroad.toml", config);
+    let mut command = Command::new(PROGRAM);
+    command.args(["check", "-c"]);
+    command.arg(folder.path().join("lowroad.toml"));
+    let output = command.output().expect("the program");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{text}");
+    for part in [
+        "the host nowhere.invalid can't be resolved",
+        "there is no socket /none",
+        "collectors receive at port 4318",
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    assert_eq!(text.matches("would be dropped now").count(), 2, "{text}");
+}
+
+#[test]
 fn check_reports_logs_in_served_folders_and_unknown_sites() {
     let folder = TempFolder::new();
     folder.file("root/small", "hello");
@@ -281,4 +308,198 @@ fn log_that_cannot_be_opened_again_is_named() {
     fs::create_dir(&path).expect("a folder");
     server.signal("USR1");
     server.wait_for_error_line(&format!("can't reopen the access log {}, ", path.display()));
+}
+
+/// A server with this log and one worker, and the route `/app/**` to this origin.
+fn proxied(format: &str, origin: &str, tables: &str) -> (TempFolder, TestServer) {
+    let folder = TempFolder::new();
+    folder.file("root/small", "hello");
+    let config = format!(
+        "[server]\nworkers = 1\nadmin = \"admin.sock\"\n[log]\naccess = \"log\"\nformat = '{format}'\n\
+         [[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"root\"\n[[site.route]]\npattern = \"/app/**\"\n\
+         origin = \"{origin}\"\n{tables}"
+    );
+    let server = TestServer::run(PROGRAM, &folder, &config);
+    (folder, server)
+}
+
+#[test]
+fn values_of_request_response_and_connection_are_filled_in() {
+    let format = "$request_id|$connection|$connection_requests|$bytes_sent|$sent_http_content_type|\
+                  $sent_http_content_length|$cookie_sid|$arg_q|$hostname|$pid|$trace_id|$upstream_addr";
+    let (folder, server) = logged(&format!("[log]\naccess = \"log\"\nformat = '{format}'"));
+    let mut client = server.connect();
+    let mut get = |target: &str, fields: &str| {
+        client.send(format!(
+            "GET {target} HTTP/1.1\r\nHost: a.example\r\n{fields}\r\n"
+        ));
+        client.response()
+    };
+    let small = get("/small?p=1&q=a%20b", "Cookie: a=b; SID=x|y\r\n");
+    let css = get("/a.css", "");
+    ask(&server, &[("/none", "Host: a.example")]);
+    let lines = lines(&folder, "log", 3);
+    let values: Vec<Vec<&str>> = lines.iter().map(|line| line.split('|').collect()).collect();
+    let hostname = fs::read_to_string("/proc/sys/kernel/hostname").expect("a host");
+    let pid = server.pid().to_string();
+    let expected = [
+        ["application/octet-stream", "5", "x\\x7Cy", "a%20b"],
+        ["text/css;\\x20charset=utf-8", "1", "-", "-"],
+    ];
+    for (values, expected) in values.iter().zip(expected) {
+        assert_eq!(values[4..8], expected);
+        assert_eq!(values[8..], [hostname.trim(), &pid, "-", "-"]);
+    }
+    let is_id = |id: &str| id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    assert!(values.iter().all(|values| is_id(values[0])), "{lines:?}");
+    assert!(values[0][0] != values[1][0] && values[1][0] != values[2][0]);
+    assert_eq!(values[0][1], values[1][1], "the connection");
+    assert_ne!(values[0][1], values[2][1], "the connection");
+    assert_eq!([0, 1, 2].map(|line| values[line][2]), ["1", "2", "1"]);
+    for (values, response) in values.iter().zip([small, css]) {
+        let len = response.head.len() + response.body.len();
+        assert_eq!(values[3], len.to_string());
+    }
+}
+
+#[test]
+fn values_of_http2_responses_are_filled_in() {
+    let format = "$server_protocol|$connection_requests|$sent_http_content_type|$sent_http_content_length|$cookie_b|$status";
+    let (folder, server) = logged(&format!("[log]\naccess = \"log\"\nformat = '{format}'"));
+    for path in ["/small", "/none"] {
+        let mut curl = Command::new("curl");
+        curl.args(["-sS", "--http2-prior-knowledge", "-b", "a=1; b=2"]);
+        curl.args(["-H", "Host: a.example"]);
+        let output = curl.arg(format!("http://{}{path}", server.address()));
+        let output = output.output().expect("curl");
+        assert!(output.status.success(), "{output:?}");
+    }
+    let lines = lines(&folder, "log", 2);
+    assert_eq!(lines[0], "HTTP/2.0|1|application/octet-stream|5|2|200");
+    let (start, rest) = lines[1].split_once("text/html").expect("a type");
+    assert_eq!(start, "HTTP/2.0|1|");
+    assert!(rest.ends_with("|2|404"), "{rest}");
+}
+
+#[test]
+fn attempts_at_upstream_servers_are_listed() {
+    let port = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let refused = port.local_addr().expect("an address");
+    drop(port);
+    let origin = TestOrigin::with_response(|_| {
+        "HTTP/1.1 201 Created\r\nContent-Length: 2\r\nCache-Control: no-store\r\n\r\nab".into()
+    });
+    let url = origin.url();
+    let tables = format!(
+        "[[origin]]\nname = \"pool\"\nservers = [\"http://{refused}\", {{ url = \"{url}\", backup = true }}]\n"
+    );
+    let format = "$uri \"$upstream_addr\" \"$upstream_status\" \"$upstream_connect_time\" \"$upstream_header_time\" \
+                  \"$upstream_response_time\"";
+    let (folder, server) = proxied(format, "pool", &tables);
+    assert_eq!(server.get("/app/x").status, 201);
+    assert_eq!(server.get("/small").status, 200);
+    let lines = lines(&folder, "log", 2);
+    let values: Vec<&str> = lines[0].split('"').skip(1).step_by(2).collect();
+    let live = url.trim_start_matches("http://");
+    assert_eq!(values[0], format!("{refused}, {live}"));
+    assert_eq!(values[1], "502, 201");
+    for (value, is_first_known) in values[2..].iter().zip([false, false, true]) {
+        let (first, second) = value.split_once(", ").expect("two attempts");
+        assert_eq!(first != "-", is_first_known, "{value}");
+        assert!(
+            second.parse::<f64>().is_ok_and(|seconds| seconds < 60.0),
+            "{value}"
+        );
+    }
+    assert_eq!(lines[1], "/small \"-\" \"-\" \"-\" \"-\" \"-\"");
+}
+
+#[test]
+fn time_of_a_streamed_response_includes_its_body() {
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let released = std::sync::Mutex::new(released);
+    let origin = TestOrigin::start(move |_, stream| {
+        let head = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nCache-Control: no-store\r\n\r\na";
+        stream.write_all(head.as_bytes()).expect("sent");
+        let _ = released.lock().expect("one request").recv();
+        stream.write_all(b"b").is_ok()
+    });
+    let format = "$upstream_header_time $upstream_response_time";
+    let (folder, server) = proxied(format, &origin.url(), "");
+    let mut client = server.connect();
+    client.send("GET /app/x HTTP/1.1\r\nHost: h\r\n\r\n");
+    wait_until("the start of the body", || {
+        client.receive_once();
+        client.received.ends_with(b"\r\n\r\na").then_some(())
+    });
+    let began = std::time::Instant::now();
+    // The body takes at least this time, however loaded the machine is.
+    wait_until("20 ms", || (began.elapsed().as_millis() > 20).then_some(()));
+    release.send(()).expect("the origin waits");
+    assert_eq!(client.response().body, b"ab");
+    let line = &lines(&folder, "log", 1)[0];
+    let (header, whole) = line.split_once(' ').expect("two times");
+    let seconds = |text: &str| text.parse::<f64>().expect("a time");
+    assert!(seconds(whole) >= seconds(header) + 0.019, "{line}");
+}
+
+/// Sends a request to an origin that answers when it is released, lets the client leave in this way, and releases the
+/// origin. Returns the line of the log, and the metrics.
+fn line_after_leaving(leave: impl FnOnce(lowroad_testkit::TestClient)) -> (String, String) {
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let released = std::sync::Mutex::new(released);
+    let origin = TestOrigin::start(move |_, stream| {
+        let _ = released.lock().expect("one request").recv();
+        let head = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nCache-Control: max-age=60\r\n\r\nab";
+        stream.write_all(head.as_bytes()).is_ok()
+    });
+    let (folder, server) = proxied(
+        "$status $body_bytes_sent $outcome $level $uri",
+        &origin.url(),
+        "",
+    );
+    let mut client = server.connect();
+    client.send("GET /app/x HTTP/1.1\r\nHost: h\r\n\r\n");
+    wait_until("the request", || (origin.count() == 1).then_some(()));
+    leave(client);
+    // Another request shows that the server has handled the end of the connection.
+    assert_eq!(server.get("/small").status, 200);
+    let _ = release.send(());
+    let all = lines(&folder, "log", 2);
+    let line = all.iter().find(|line| line.ends_with("/app/x"));
+    let mut admin = UnixStream::connect(folder.path().join("admin.sock")).expect("the socket");
+    let request = b"GET /metrics HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+    admin.write_all(request).expect("sent");
+    let mut metrics = String::new();
+    admin.read_to_string(&mut metrics).expect("text");
+    (line.expect("a line").clone(), metrics)
+}
+
+#[test]
+fn client_that_leaves_before_the_response_has_status_499() {
+    // A closed socket without unread bytes only ends its direction, as a half-close does.
+    type Leave = fn(lowroad_testkit::TestClient);
+    let leaves: [Leave; 2] = [drop, lowroad_testkit::TestClient::reset];
+    for leave in leaves {
+        let (line, metrics) = line_after_leaving(leave);
+        assert_eq!(line, "499 0 miss origin /app/x");
+        let is_counted = |line: &str| {
+            line.starts_with("lowroad_requests_total")
+                && line.contains("origin")
+                && line.contains("4xx")
+                && line.ends_with(" 1")
+        };
+        assert!(metrics.lines().any(is_counted), "{metrics}");
+    }
+}
+
+#[test]
+fn half_closed_client_is_answered_and_logged_with_the_status() {
+    let (sender, answered) = std::sync::mpsc::channel();
+    let (line, _) = line_after_leaving(|mut client| {
+        client.finish();
+        std::thread::spawn(move || sender.send(client.response().status));
+    });
+    assert_eq!(line, "200 2 miss origin /app/x");
+    assert_eq!(answered.recv(), Ok(200));
 }

@@ -21,7 +21,7 @@ use lowroad_http::version::HttpVersion;
 use lowroad_log::TextFormat;
 use lowroad_log::format::EscapeMode;
 use lowroad_log::{LogDestination, LogWriter, WriterLimits};
-use lowroad_site::access::{RequestOutcome, WorkerAccessLog};
+use lowroad_site::access::{LogWorker, RequestOutcome, WorkerAccessLog};
 
 /// The number of requests in a turn of the event loop.
 const TURN: usize = 32;
@@ -46,7 +46,12 @@ fn main() {
         _ => (AccessLogFormat::Combined, line_writer(&path)),
     };
     let log = AccessLogConfig::new(LogTarget::File(path.clone()), format);
-    let log = WorkerAccessLog::new(vec![(writer.sink(), log)], Arc::default());
+    let worker = LogWorker {
+        number: 0,
+        count: 1,
+        hostname: "localhost".into(),
+    };
+    let log = WorkerAccessLog::new(vec![(writer.sink(), log)], Arc::default(), worker);
     let mut log = log.expect("a log");
     let head = parse(HEAD, &RequestLimits::default())
         .expect("a request")
@@ -64,6 +69,7 @@ fn main() {
             &exchange,
             StatusCode::OK,
             RequestOutcome::Hit,
+            None,
         );
         log.write(record, 15_154, true, 0);
         if number % TURN == TURN - 1 {

@@ -11,16 +11,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lowroad_config::AccessLogConfig;
-use lowroad_engine::Exchange;
+use lowroad_engine::{Exchange, ResponseWriter};
 use lowroad_http::request::{PartialRequest, Request};
 use lowroad_http::status::StatusCode;
 use lowroad_log::{EntryDetails, LineSink, TextFormat};
-use lowroad_metrics::ScopeRegistry;
+use lowroad_metrics::{MetricScope, ScopeRegistry};
 use lowroad_store::clock;
 
 pub use self::outcome::RequestOutcome;
 pub use self::record::AccessRecord;
 pub(crate) use self::record::ResponseEnd;
+pub use crate::access_details::LogWorker;
 use crate::access_details::NeededDetails;
 use crate::access_sink::AccessSink;
 
@@ -33,7 +34,7 @@ const SPARE_LEN_MAX: usize = 4 * 1024;
 
 /// A worker's access logs.
 pub struct WorkerAccessLog {
-    /// Each log, with the index of the first of its request fields.
+    /// Each log, with the index of the first of its named values.
     sinks: Vec<(AccessSink, usize)>,
     /// Whether entries contain durations and fractions of a second. The precise clock is then read at the start and the
     /// end of each request: the event loop reads its clock once per turn, which may take several ms.
@@ -51,34 +52,50 @@ impl WorkerAccessLog {
     pub fn new(
         logs: Vec<(LineSink, AccessLogConfig)>,
         scopes: Arc<ScopeRegistry>,
+        worker: LogWorker,
     ) -> Option<WorkerAccessLog> {
-        let mut names = Vec::new();
+        let mut values = Vec::new();
         let sinks = logs.into_iter().map(|(sink, log)| {
-            let (sink, first_field) = (AccessSink::new(sink, log), names.len());
-            names.extend_from_slice(sink.format().map(TextFormat::fields).unwrap_or_default());
-            (sink, first_field)
+            let (sink, first_value) = (AccessSink::new(sink, log), values.len());
+            values.extend_from_slice(sink.format().map(TextFormat::values).unwrap_or_default());
+            (sink, first_value)
         });
         let sinks: Vec<_> = sinks.collect();
         let has_details = |sink: &AccessSink| sink.format().is_some() || sink.needs_scope();
         let needs_details = sinks.iter().any(|(sink, _)| has_details(sink));
+        let needed = needs_details.then(|| {
+            let formats = sinks.iter().filter_map(|(sink, _)| sink.format());
+            let formats: Vec<_> = formats.collect();
+            NeededDetails::new(&formats, values, scopes, worker)
+        });
         (!sinks.is_empty()).then(|| WorkerAccessLog {
             is_precise: sinks.iter().any(|(sink, _)| sink.is_precise()),
             sinks,
             turn_unix_ms: 0,
-            needed: needs_details.then(|| NeededDetails::new(names, scopes)),
+            needed,
             spare: SpareRecords::default(),
         })
     }
 
-    /// Creates the record of a request, which began at `exchange.started_us`.
+    /// Whether handlers have to record their attempts at upstream servers.
+    pub fn needs_upstream_tries(&self) -> bool {
+        self.needed
+            .as_ref()
+            .is_some_and(NeededDetails::has_upstream)
+    }
+
+    /// Creates the record of a request, which began at `exchange.started_us`. `response` has the written head, if there
+    /// is a response.
     pub fn record(
         &mut self,
         request: &Request<'_>,
         exchange: &Exchange,
         status: StatusCode,
         outcome: RequestOutcome,
+        response: Option<&ResponseWriter<'_>>,
     ) -> Box<AccessRecord> {
-        let mut record = self.begin_record(exchange, status.code(), outcome, Some(request));
+        let mut record = self.begin_record(exchange, status.code(), outcome);
+        self.record_details(&mut record, exchange, Some(request), response);
         record.set_request(request, exchange);
         record
     }
@@ -89,23 +106,30 @@ impl WorkerAccessLog {
         partial: &PartialRequest<'_>,
         exchange: &Exchange,
         status: StatusCode,
+        response: &ResponseWriter<'_>,
     ) -> Box<AccessRecord> {
-        let mut record =
-            self.begin_record(exchange, status.code(), RequestOutcome::Generated, None);
+        let mut record = self.begin_record(exchange, status.code(), RequestOutcome::Generated);
+        self.record_details(&mut record, exchange, None, Some(response));
         self.mark_started(&mut record);
         record.set_partial(partial, exchange);
         record
     }
 
-    /// Creates the record of a connection that is passed through: from the first request on the connection, or, if that
-    /// could not be parsed, from its bytes. The responses are not interpreted, so the status is 0.
+    /// Creates the record of a connection that is passed through, of a site with this scope: from the first request on the
+    /// connection, or, if that could not be parsed, from its bytes. The responses are not interpreted, so the status is
+    /// 0.
     pub fn record_passed(
         &mut self,
         request: Option<&Request<'_>>,
         input: &[u8],
         exchange: &Exchange,
+        scope: MetricScope,
     ) -> Box<AccessRecord> {
-        let mut record = self.begin_record(exchange, 0, RequestOutcome::Passed, request);
+        let mut record = self.begin_record(exchange, 0, RequestOutcome::Passed);
+        self.record_details(&mut record, exchange, request, None);
+        if let Some(needed) = &mut self.needed {
+            needed.set_scope(&mut record.details, scope);
+        }
         self.mark_started(&mut record);
         match request {
             Some(request) => record.set_request(request, exchange),
@@ -119,7 +143,6 @@ impl WorkerAccessLog {
         exchange: &Exchange,
         status: u16,
         outcome: RequestOutcome,
-        request: Option<&Request<'_>>,
     ) -> Box<AccessRecord> {
         // A record is reused, so that the log line needs no allocation.
         let mut record = self.spare.take();
@@ -131,10 +154,19 @@ impl WorkerAccessLog {
             }
             record.unix_ms = self.turn_unix_ms;
         }
-        if let Some(needed) = &mut self.needed {
-            needed.record(&mut record.details, exchange, request);
-        }
         record
+    }
+
+    fn record_details(
+        &mut self,
+        record: &mut AccessRecord,
+        exchange: &Exchange,
+        request: Option<&Request<'_>>,
+        response: Option<&ResponseWriter<'_>>,
+    ) {
+        if let Some(needed) = &mut self.needed {
+            needed.record(&mut record.details, exchange, request, response);
+        }
     }
 
     /// Sets the start time for requests without a recorded arrival.
@@ -171,9 +203,10 @@ impl WorkerAccessLog {
             }
             Some(needed) => {
                 // Taken out, since the binary log writes its header into the record.
-                let details = std::mem::take(&mut record.details);
-                for (sink, first_field) in &mut self.sinks {
-                    sink.push(&mut record, end, &needed.entry(&details, *first_field));
+                let mut details = std::mem::take(&mut record.details);
+                details.finish();
+                for (sink, first_value) in &mut self.sinks {
+                    sink.push(&mut record, end, &needed.entry(&details, *first_value));
                 }
                 record.details = details;
             }

@@ -38,6 +38,7 @@ use lowroad_http::request::{PartialRequest, Request, RequestTarget};
 use lowroad_http::status::StatusCode;
 use lowroad_limits::RefusalReason;
 use lowroad_log::ErrorLogger;
+use lowroad_metrics::MetricScope;
 use lowroad_response_cache::calls::HandlerCalls;
 use lowroad_response_cache::handler_outcome::HandlerOutcome;
 use lowroad_store::clock;
@@ -107,10 +108,12 @@ impl SiteService {
     /// Creates a service for `sites`; `calls` gives access to handlers and to the store.
     pub fn new(
         sites: Arc<SiteTable>,
-        calls: HandlerCalls,
+        mut calls: HandlerCalls,
         logger: ErrorLogger,
         log: Option<WorkerAccessLog>,
     ) -> SiteService {
+        let is_needed = |log: &WorkerAccessLog| log.needs_upstream_tries();
+        calls.records_tries = log.as_ref().is_some_and(is_needed);
         SiteService {
             sites,
             calls,
@@ -178,12 +181,12 @@ impl SiteService {
         };
         let decision = self.decider().resume(wait_context, outcome, &mut responder);
         match method.filter(|method| *method != request.method) {
-            None => self.record_decision(decision, &request, exchange),
+            None => self.record_decision(decision, &request, exchange, response),
             // A rewritten request may have another method; the method that the client sent is logged.
             Some(method) => {
                 let mut logged_request = request.clone();
                 logged_request.method = method;
-                self.record_decision(decision, &logged_request, exchange)
+                self.record_decision(decision, &logged_request, exchange, response)
             }
         }
     }
@@ -193,6 +196,7 @@ impl SiteService {
         decision: RequestDecision,
         request: &Request<'_>,
         exchange: &Exchange,
+        response: &ResponseWriter<'_>,
     ) -> ServiceOutcome<Box<PendingRequest>, ResponseRecord> {
         match decision {
             RequestDecision::Deferred(pending)
@@ -212,7 +216,8 @@ impl SiteService {
                 self.cache_counters.count(logged);
                 self.urls.record(request, exchange, logged);
                 let log = self.log.as_mut();
-                let access = log.map(|log| log.record(request, exchange, status, logged));
+                let access =
+                    log.map(|log| log.record(request, exchange, status, logged, Some(response)));
                 let mut record = self.metrics.record(exchange, status, logged, access);
                 record.span = ServerSpan::new(&self.sites, request, exchange, status, logged);
                 ServiceOutcome::Ready(Some(record))
@@ -606,9 +611,13 @@ impl HttpService for SiteService {
         exchange: &Exchange,
     ) -> Option<ResponseRecord> {
         let request = head.map(|head| &head.request);
+        let authority = request.and_then(|request| request.authority);
+        let mut name = [0; 256];
+        let found = self.sites.find(exchange.listener, authority, &mut name);
+        let scope = found.map_or(MetricScope::NO_SITE, |found| found.site.metric_scope);
         let log = self.log.as_mut();
-        let access = log.map(|log| log.record_passed(request, input, exchange));
-        Some(self.metrics.record_passed(access))
+        let access = log.map(|log| log.record_passed(request, input, exchange, scope));
+        Some(self.metrics.record_passed(scope, access))
     }
 
     #[inline]
@@ -628,7 +637,7 @@ impl HttpService for SiteService {
             response,
         };
         let decision = self.decider().decide(request, &mut responder);
-        self.record_decision(decision, request, exchange)
+        self.record_decision(decision, request, exchange, response)
     }
 
     fn resume(
@@ -673,7 +682,7 @@ impl HttpService for SiteService {
         exchange.refusal_reason = refusal_reason(refusal);
         let status = crate::responder::write_refusal(refusal, site_path, response);
         let log = self.log.as_mut();
-        let access = log.map(|log| log.record_refused(partial, exchange, status));
+        let access = log.map(|log| log.record_refused(partial, exchange, status, response));
         let made = RequestOutcome::Generated;
         let mut record = self.metrics.record(exchange, status, made, access);
         if let Some(tracer) = &mut self.tracer {
@@ -700,7 +709,7 @@ impl HttpService for SiteService {
         self.cache_counters.count(made);
         let log = self.log.as_mut();
         let request = pending.request.get();
-        let access = log.map(|log| log.record(&request, exchange, status, made));
+        let access = log.map(|log| log.record(&request, exchange, status, made, Some(response)));
         let mut record = self.metrics.record(exchange, status, made, access);
         record.span = ServerSpan::new(&self.sites, &request, exchange, status, made);
         Some(record)
@@ -710,9 +719,10 @@ impl HttpService for SiteService {
         // Regardless of the event for which the request was waiting, the store did not answer it, so it counts as
         // passed.
         self.cache_counters.count(RequestOutcome::Passed);
-        let (outcome, request) = (RequestOutcome::Miss, pending.request.get());
+        let request = pending.request.get();
+        let outcome = pending.wait_context.wait_reason.abandoned(&request);
         let log = self.log.as_mut();
-        let access = log.map(|log| log.record(&request, exchange, CLIENT_GONE, outcome));
+        let access = log.map(|log| log.record(&request, exchange, CLIENT_GONE, outcome, None));
         let mut record = self.metrics.record(exchange, CLIENT_GONE, outcome, access);
         record.span = ServerSpan::new(&self.sites, &request, exchange, CLIENT_GONE, outcome);
         // The end is recorded immediately, since no response follows.
@@ -728,11 +738,17 @@ impl HttpService for SiteService {
 
     fn sent(&mut self, record: ResponseRecord, body_len: u64, is_complete: bool, now_ms: u64) {
         self.metrics.sent(&record, body_len, is_complete);
-        if let Some((log, access)) = self.log.as_mut().zip(record.access) {
+        let is_client_gone = record.is_client_gone(body_len, is_complete);
+        if let Some((log, mut access)) = self.log.as_mut().zip(record.access) {
+            if is_client_gone {
+                access.set_status(CLIENT_GONE);
+            }
             log.write(access, body_len, is_complete, now_ms);
         }
-        if let Some(span) = record.span {
-            span.end(body_len, is_complete);
+        match record.span {
+            Some(span) if is_client_gone => span.cancel(),
+            Some(span) => span.end(body_len, is_complete),
+            None => {}
         }
     }
 

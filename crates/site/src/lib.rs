@@ -7,6 +7,7 @@ pub mod access;
 mod access_details;
 mod access_filter;
 pub mod access_sink;
+mod access_upstream;
 pub mod cache_counters;
 pub mod decision;
 pub mod explain;

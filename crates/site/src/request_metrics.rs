@@ -17,6 +17,7 @@ use lowroad_response_cache::storage::HitKind;
 use lowroad_store::clock;
 
 use crate::access::{AccessRecord, RequestOutcome};
+use crate::decision::CLIENT_GONE;
 use crate::request_traces::ServerSpan;
 
 /// Classes of status codes: the first digit of the code. 0 is for passed-through connections: their responses are not
@@ -202,6 +203,9 @@ pub struct ResponseRecord {
     source: ResponseSource,
     /// Whether the duration is recorded; false for tunnels.
     is_timed: bool,
+    /// The status, if the request is counted when the response has ended: only then it is known whether the client
+    /// still existed.
+    uncounted_status: Option<u16>,
     /// The time at which the head of the request was complete, monotonic us.
     started_us: u64,
     /// The start of the turn in which the response was written, monotonic us.
@@ -210,6 +214,14 @@ pub struct ResponseRecord {
     pub access: Option<Box<AccessRecord>>,
     /// The span, if the request is traced.
     pub span: Option<Box<ServerSpan>>,
+}
+
+impl ResponseRecord {
+    /// Whether the client had closed the connection before the response, of which `body_len` bytes of the body were
+    /// sent, all of them if `is_whole`.
+    pub fn is_client_gone(&self, body_len: u64, is_whole: bool) -> bool {
+        self.uncounted_status.is_some() && !is_whole && body_len == 0
+    }
 }
 
 /// Records the requests of one worker.
@@ -275,7 +287,10 @@ impl MetricsRecorder {
     ) -> ResponseRecord {
         let scope = MetricScope::from_number(exchange.metric_scope);
         let source = ResponseSource::from(outcome);
-        self.count(scope, source, status.code());
+        let uncounted_status = exchange.has_client_ended.then_some(status.code());
+        if uncounted_status.is_none() {
+            self.count(scope, source, status.code());
+        }
         if let Some(reason) = exchange.refusal_reason {
             self.metrics.scope(scope).refusals[reason.index()].bump();
         }
@@ -283,6 +298,7 @@ impl MetricsRecorder {
             scope,
             source,
             is_timed: status.code() >= 200,
+            uncounted_status,
             started_us: exchange.started_us,
             answered_us: self.turn_start_us(),
             access,
@@ -291,13 +307,18 @@ impl MetricsRecorder {
     }
 
     /// Counts a connection that is passed through, starting with a request.
-    pub fn record_passed(&mut self, access: Option<Box<AccessRecord>>) -> ResponseRecord {
+    pub fn record_passed(
+        &mut self,
+        scope: MetricScope,
+        access: Option<Box<AccessRecord>>,
+    ) -> ResponseRecord {
         let source = ResponseSource::from(RequestOutcome::Passed);
-        self.count(MetricScope::NO_SITE, source, 0);
+        self.count(scope, source, 0);
         ResponseRecord {
-            scope: MetricScope::NO_SITE,
+            scope,
             source,
             is_timed: false,
+            uncounted_status: None,
             started_us: 0,
             answered_us: 0,
             access,
@@ -314,6 +335,11 @@ impl MetricsRecorder {
     /// Records the end of a response: `body_len` bytes of its body were sent, all of them if `is_whole`.
     #[inline]
     pub fn sent(&mut self, record: &ResponseRecord, body_len: u64, is_whole: bool) {
+        if let Some(status) = record.uncounted_status {
+            let is_gone = record.is_client_gone(body_len, is_whole);
+            let status = if is_gone { CLIENT_GONE.code() } else { status };
+            self.count(record.scope, record.source, status);
+        }
         let scope = self.metrics.scope(record.scope);
         scope.body_bytes.add(body_len);
         if !is_whole {
@@ -469,9 +495,23 @@ mod tests {
     }
 
     #[test]
+    fn request_of_a_client_that_may_be_gone_is_counted_at_its_end() {
+        for (body_len, is_whole, class) in [(7, true, 2), (3, false, 2), (0, false, 4)] {
+            let mut recorder = MetricsRecorder::default();
+            let mut exchange = exchange(1);
+            exchange.has_client_ended = true;
+            let record = recorder.record(&exchange, StatusCode::OK, RequestOutcome::Passed, None);
+            assert_eq!(totals(&recorder).requests[7], [0; 6]);
+            recorder.sent(&record, body_len, is_whole);
+            let counts = totals(&recorder).requests[7];
+            assert_eq!((counts[class], counts.iter().sum::<u64>()), (1, 1));
+        }
+    }
+
+    #[test]
     fn tunnel_has_no_duration() {
         let mut recorder = MetricsRecorder::default();
-        let record = recorder.record_passed(None);
+        let record = recorder.record_passed(MetricScope::NO_SITE, None);
         recorder.sent(&record, 1000, true);
         recorder.turn_ended();
         let totals = totals(&recorder);

@@ -134,6 +134,13 @@ impl ServerSpan {
         }))
     }
 
+    /// Ends the span of a response that no client received.
+    pub fn cancel(mut self) {
+        self.span.fail("cancelled", Cow::Borrowed(""));
+        self.span.end_unix_ns = unix_ns();
+        self.trace.push(Box::new(self.span));
+    }
+
     /// Ends the span: `body_len` bytes of the body were sent, all of them if `is_complete`.
     pub fn end(mut self, body_len: u64, is_complete: bool) {
         self.span.set("http.response.body.size", body_len);

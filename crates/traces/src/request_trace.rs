@@ -24,6 +24,17 @@ pub enum RequestTracing {
     Sampled(Arc<RequestTrace>),
 }
 
+impl RequestTracing {
+    /// The trace, and this server's span in it; `None` if this server adds no span.
+    pub fn ids(&self) -> Option<(TraceId, SpanId)> {
+        match self {
+            RequestTracing::Unchanged => None,
+            RequestTracing::Unsampled(context) => Some((context.trace_id, context.span_id)),
+            RequestTracing::Sampled(trace) => Some((trace.trace_id, trace.span_id)),
+        }
+    }
+}
+
 /// The settings for new traces.
 #[derive(Clone, Copy, Debug)]
 pub struct TracePolicy {
@@ -251,6 +262,7 @@ pub(crate) mod tests {
             panic!("{tracing:?}");
         };
         let span = trace.server_span();
+        assert_eq!(tracing.ids(), Some((span.trace_id, span.span_id)));
         assert_eq!(
             format!("{:?}", span.trace_id),
             "0af7651916cd43dd8448eb211c80319c"
@@ -269,6 +281,7 @@ pub(crate) mod tests {
     fn unsampled_trace_of_a_client_is_passed_on() {
         let tracing = begin(&[UNSAMPLED, STATE], 1_000_000, true);
         assert!(matches!(tracing, RequestTracing::Unchanged));
+        assert!(tracing.ids().is_none());
     }
 
     #[test]
@@ -284,10 +297,12 @@ pub(crate) mod tests {
             let fields_behind = fields_behind(&begin(fields, 1_000_000, true));
             assert!(!fields_behind.contains("0af7651916cd43dd8448eb211c80319c"));
             assert!(!fields_behind.contains("tracestate"));
-            match begin(fields, 0, true) {
+            let tracing = begin(fields, 0, true);
+            match &tracing {
                 RequestTracing::Unsampled(context) => assert!(!context.is_sampled),
                 other => panic!("{other:?}"),
             }
+            assert!(tracing.ids().is_some());
         }
     }
 

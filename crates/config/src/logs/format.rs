@@ -92,7 +92,8 @@ fn describe(error: &FormatError) -> String {
 fn allowed(error: &FormatError) -> String {
     match error.reason {
         FormatErrorReason::UnknownVariable(_) => {
-            format!("http_NAME for a request field, {}", names().join(", "))
+            let named = "http_NAME for a request field, sent_http_NAME for a response field, cookie_NAME, arg_NAME";
+            format!("{named}, {}", names().join(", "))
         }
         _ => String::new(),
     }

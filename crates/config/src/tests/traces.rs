@@ -87,6 +87,16 @@ fn traces_mistakes_are_reported_with_position() {
             "5:1: traces.headers.a b: \"a b\" is not the name of a field (allowed: a name like Authorization or x-api-key)",
         ),
         (
+            "[traces.headers]\nX-Key = \"a\"\nx-key = \"b\"",
+            "6:1: traces.headers.x-key: \"x-key\" is set twice; the case of names does not matter (allowed: a name like \
+             Authorization or x-api-key)",
+        ),
+        (
+            "[traces.headers]\nX-Key = \"a\"\n[traces.header_files]\nx-key = \"/b\"",
+            "7:1: traces.header_files.x-key: \"x-key\" is set twice; the case of names does not matter (allowed: a name \
+             like Authorization or x-api-key)",
+        ),
+        (
             "[traces.headers]\nx = \"a\\r\\nb\"",
             "5:5: traces.headers.x: \"a\\r\\nb\" is not a text (allowed: a string, not empty, without control characters)",
         ),

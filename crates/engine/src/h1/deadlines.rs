@@ -129,6 +129,8 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// The client half-closed the connection while its request is processed. A half-close only means that no other
     /// request follows (RFC 9112 §9.6), so the request is cancelled only if the connection is broken.
     pub(crate) fn handle_half_close(&mut self, worker: &mut WorkerContext<D, V>) {
+        self.client_ended |=
+            matches!(self.protocol, Protocol::Http1(_)) && self.exchanges.has_deferred();
         if self.exchanges.has_cancellable() && self.sending.is_none() && self.is_broken(worker) {
             self.close_broken(worker);
         }

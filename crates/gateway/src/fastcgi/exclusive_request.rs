@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
+use lowroad_engine::upstream_tries::TryEnd;
 use lowroad_handler::HandlerFailure;
 use lowroad_handler::executor::ResponseExecutor;
 use lowroad_http::status::StatusCode;
@@ -41,15 +42,17 @@ pub struct ExclusiveRequest {
     output_ended: bool,
     end_status: Option<FastCgiEnd>,
     _permit: Arc<Permit>,
+    _recorded_end: Option<TryEnd>,
 }
 
 /// Parameters of a request on an exclusive connection.
-#[derive(Clone, Copy)]
 pub struct ExclusiveTerms {
     /// Whether the method is idempotent (RFC 9110 §9.2.2).
     pub is_idempotent: bool,
     /// Whether the connection is kept after the request.
     pub keeps_connection: bool,
+    /// Records the end of the request for the access log.
+    pub recorded_end: Option<TryEnd>,
 }
 
 impl ExclusiveRequest {
@@ -78,6 +81,7 @@ impl ExclusiveRequest {
             output_ended: false,
             end_status: None,
             _permit: permit,
+            _recorded_end: terms.recorded_end,
         }
     }
 

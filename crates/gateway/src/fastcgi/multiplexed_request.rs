@@ -5,6 +5,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use lowroad_engine::stream::StreamItem;
+use lowroad_engine::upstream_tries::TryEnd;
 use lowroad_handler::HandlerFailure;
 use lowroad_handler::executor::ResponseExecutor;
 use lowroad_http::status::StatusCode;
@@ -25,6 +26,7 @@ pub struct MultiplexedRequest {
     idempotent: bool,
     has_received: bool,
     _permit: Arc<Permit>,
+    _recorded_end: Option<TryEnd>,
 }
 
 impl MultiplexedRequest {
@@ -36,6 +38,7 @@ impl MultiplexedRequest {
         out: Vec<u8>,
         idempotent: bool,
         permit: Arc<Permit>,
+        recorded_end: Option<TryEnd>,
     ) -> MultiplexedRequest {
         if let Some(input) = &ticket.input {
             // `push` fails only if the connection is lost, which the output reports as well.
@@ -48,6 +51,7 @@ impl MultiplexedRequest {
             idempotent,
             has_received: false,
             _permit: permit,
+            _recorded_end: recorded_end,
         }
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use lowroad_engine::WorkerHandle;
 use lowroad_engine::upstream_socket::UpstreamSocket;
 use lowroad_handler::HandlerFailure;
+use lowroad_handler::operator_notice::NoticeLimit;
 use lowroad_http::status::StatusCode;
 use lowroad_origin::{
     AcquireTimeouts, Connection, ConnectionPool, PoolConnector, PoolLimits, PoolUnavailable,
@@ -79,6 +80,8 @@ pub struct FastCgiServer {
     was_probed: AtomicBool,
     /// Whether the server has reported that it multiplexes.
     multiplexes: AtomicBool,
+    /// Limits the notices that another server is tried.
+    pub retry_notices: Arc<NoticeLimit>,
 }
 
 /// No connection was available, so the server has not received the request.
@@ -133,12 +136,18 @@ impl FastCgiServer {
             shared: SharedConnections::new(count),
             was_probed: AtomicBool::new(false),
             multiplexes: AtomicBool::new(false),
+            retry_notices: Arc::default(),
         }
     }
 
     /// The name of the server in messages.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The address of the server, with port or with `unix:`.
+    pub fn address(&self) -> &str {
+        self.name.rsplit(' ').next().unwrap_or_default()
     }
 
     /// Whether requests share connections: true after the server has reported that it multiplexes.

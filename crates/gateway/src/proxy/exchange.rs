@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use lowroad_engine::stream::{BodySender, StreamItem, stream};
+use lowroad_engine::upstream_tries::TryEnd;
 use lowroad_handler::executor::ResponseExecutor;
 use lowroad_handler::interim_responses::InterimSink;
 use lowroad_handler::request_body::truncation_failure;
@@ -61,6 +62,8 @@ pub struct ProxyExchange {
     pub permit: RoutePermit,
     /// The outcome to report for the server, if it is known already.
     pub evidence: Option<AttemptOutcome>,
+    /// Records the end of the attempt for the access log.
+    pub _recorded_end: Option<TryEnd>,
 }
 
 /// The progress of the request body.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lowroad_config::HashBy;
 use lowroad_engine::WorkerHandle;
+use lowroad_handler::operator_notice::NoticeLimit;
 use lowroad_handler::upstream_status::{
     HealthCounts, UpstreamConnections, UpstreamMember, UpstreamReport, UpstreamStatus,
 };
@@ -32,6 +33,8 @@ pub struct OriginEndpoint {
     /// The number of requests, and durations. All servers with the same name share them, such as those before and
     /// after a reload that changes their origin.
     pub counters: Arc<EndpointCounters>,
+    /// Limits the notices that another server is tried.
+    pub retry_notices: NoticeLimit,
     /// The latest failure, for status reports.
     last_failure: Mutex<Option<Box<str>>>,
 }
@@ -51,6 +54,7 @@ impl OriginEndpoint {
             host: host.as_bytes().into(),
             scheme,
             counters,
+            retry_notices: NoticeLimit::default(),
             last_failure: Mutex::default(),
         }
     }

@@ -71,15 +71,24 @@ impl TrySpans {
 }
 
 impl RetryableRequest {
-    /// Starts the span of an attempt at a server.
-    pub fn begin_span(&mut self, request: &HandlerRequest, endpoint: &OriginEndpoint) {
+    /// Starts the span and the record of an attempt at a server.
+    pub fn begin_try(&mut self, request: &HandlerRequest, endpoint: &OriginEndpoint) {
+        let tries = request.extra.upstream_tries.as_ref();
+        self.recorder = tries.map(|tries| tries.begin(server_address(&endpoint.name)));
         if let Some(trace) = &mut self.trace {
             trace.begin(request, endpoint);
         }
     }
 
-    /// Ends the span of an attempt, when the head of the response has arrived or the attempt has failed.
-    pub fn end_span(&mut self, result: &Result<HandlerResponse, ProxyFailure>) {
+    /// Ends the span of an attempt, when the head of the response has arrived or the attempt has failed. The record ends
+    /// with the body.
+    pub fn end_try(&mut self, result: &Result<HandlerResponse, ProxyFailure>) {
+        if let Some(recorder) = self.recorder.take() {
+            match result {
+                Ok(response) => recorder.answered(response.status.code()),
+                Err(failure) => recorder.failed(failure.failure.status.code()),
+            }
+        }
         let current = self.trace.as_mut().and_then(|trace| trace.current.take());
         if let Some(current) = current {
             match result {
@@ -99,6 +108,12 @@ fn error_type(failed: &ProxyFailure) -> &'static str {
         .unwrap_or("cancelled")
 }
 
+/// The address in the name of a server: that of its URL, without the scheme.
+fn server_address(name: &str) -> &str {
+    let url = name.rsplit(' ').next().unwrap_or_default();
+    url.split_once("://").map_or(url, |(_, address)| address)
+}
+
 /// Host and port of an authority.
 fn split_authority<'a>(authority: &'a str, scheme: &str) -> (&'a str, u16) {
     let default = if scheme == "https" { 443 } else { 80 };
@@ -112,6 +127,17 @@ fn split_authority<'a>(authority: &'a str, scheme: &str) -> (&'a str, u16) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn address_is_that_of_the_server() {
+        for (name, expected) in [
+            ("origin http://127.0.0.1:3000", "127.0.0.1:3000"),
+            ("origin app at https://[::1]:443", "[::1]:443"),
+            ("origin unix:/run/app", "unix:/run/app"),
+        ] {
+            assert_eq!(server_address(name), expected);
+        }
+    }
 
     #[test]
     fn authority_is_split_into_host_and_port() {

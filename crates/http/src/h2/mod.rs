@@ -70,6 +70,7 @@ mod server_protocol;
 mod settings;
 mod streams;
 mod window;
+mod written_head;
 
 pub mod frame;
 pub mod hpack;
@@ -90,6 +91,7 @@ pub use self::response_head::{
 };
 pub use self::server::{H2Server, H2ServerEvent};
 pub use self::settings::{H2Settings, id};
+pub use self::written_head::decode_written_head;
 pub use crate::protocol::StreamId;
 
 /// The arguments of each call to a connection.

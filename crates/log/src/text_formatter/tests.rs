@@ -29,9 +29,34 @@ fn line(format: TextFormat, entry: &AccessEntry<'_>) -> String {
         scheme: "https",
         site: "example.com",
         route: "",
-        fields: FieldValues {
+        values: ValueTexts {
             bytes: b"skipped1.2.3.4, 5.6.7.8\n",
             bounds: &[7, 23, 24],
+        },
+        head_len: 100,
+        request_id: Some([0x0f; 16]),
+        trace: Some(([0xab; 16], [1; 8])),
+        upstream: UpstreamTexts {
+            address: b"10.0.0.1:80, unix:/run/a b",
+            status: b"502, 200",
+            connect_time: b"-, 0.001",
+            header_time: b"-, 0.002",
+            response_time: b"0.500, 0.003",
+        },
+        tls: TlsTexts {
+            cipher: "TLS_AES_128_GCM_SHA256",
+            server_name: "a.example",
+            session_reused: "r",
+            client_verify: "SUCCESS",
+            client_subject: "CN=Ann \"x\",O=B",
+            client_issuer: "CN=ca",
+            client_serial: "2A",
+        },
+        connection: 77,
+        connection_requests: 3,
+        process: LogProcess {
+            hostname: "web1",
+            pid: 4711,
         },
     };
     let mut out = Vec::new();
@@ -57,6 +82,7 @@ fn combined_format_of_nginx_equals_the_built_in_one() {
 
 #[test]
 fn every_variable_has_its_value() {
+    let mut tested = Vec::new();
     for (name, expected) in [
         ("remote_addr", "192.0.2.7"),
         ("remote_port", "4711"),
@@ -88,9 +114,64 @@ fn every_variable_has_its_value() {
         ("level", "worker"),
         ("outcome", "hit"),
         ("ssl_protocol", "TLSv1.3"),
+        ("ssl_cipher", "TLS_AES_128_GCM_SHA256"),
+        ("ssl_server_name", "a.example"),
+        ("ssl_session_reused", "r"),
+        ("ssl_client_verify", "SUCCESS"),
+        ("ssl_client_s_dn", "CN=Ann\\x20\\x22x\\x22,O=B"),
+        ("ssl_client_i_dn", "CN=ca"),
+        ("ssl_client_serial", "2A"),
+        ("request_id", "0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f"),
+        ("trace_id", "abababababababababababababababab"),
+        ("span_id", "0101010101010101"),
+        ("upstream_addr", "10.0.0.1:80,\\x20unix:/run/a\\x20b"),
+        ("upstream_status", "502,\\x20200"),
+        ("upstream_connect_time", "-,\\x200.001"),
+        ("upstream_header_time", "-,\\x200.002"),
+        ("upstream_response_time", "0.500,\\x200.003"),
+        ("bytes_sent", "105"),
+        ("sent_http_x_a", "1.2.3.4,\\x205.6.7.8"),
+        ("cookie_a", "1.2.3.4,\\x205.6.7.8"),
+        ("arg_c", "d"),
+        ("arg_e", "-"),
+        ("connection", "77"),
+        ("connection_requests", "3"),
+        ("hostname", "web1"),
+        ("pid", "4711"),
     ] {
+        tested.push(name);
         assert_eq!(text(&format!("${name}"), &entry()), format!("{expected}\n"));
+        // In JSON the same value, with other escapes.
+        let json = line(TextFormat::json([name]).expect("a format"), &entry());
+        let object = member_value(&json, name);
+        let expected = expected.replace("\\x20", " ").replace("\\x22", "\\\"");
+        let expected = if expected == "-" { "" } else { &expected };
+        assert_eq!(object, expected, "{json}");
     }
+    for (name, _) in crate::variable::NAMES {
+        assert!(tested.contains(&name), "{name}");
+    }
+}
+
+/// The value of the only member of an object, without its quotes.
+fn member_value<'j>(json: &'j str, name: &str) -> &'j str {
+    let value = json
+        .trim_end()
+        .strip_prefix(&format!("{{\"{name}\":"))
+        .and_then(|rest| rest.strip_suffix('}'))
+        .expect(json);
+    let inner = value.strip_prefix('"').and_then(|it| it.strip_suffix('"'));
+    inner.unwrap_or(value)
+}
+
+#[test]
+fn missing_identifiers_and_upstreams_are_dashes() {
+    let format = "$request_id|$trace_id|$span_id|$upstream_addr|$ssl_cipher|$connection";
+    let format = TextFormat::parse(format, EscapeMode::Hex).expect("a format");
+    let mut out = Vec::new();
+    let details = EntryDetails::default();
+    TextFormatter::new(Arc::new(format)).append(&entry(), &details, &mut out);
+    assert_eq!(String::from_utf8_lossy(&out), "-|-|-|-|-|0\n");
 }
 
 #[test]

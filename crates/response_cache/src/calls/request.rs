@@ -111,6 +111,7 @@ pub fn build_request(
         interims,
         extra: RequestExtra {
             trace: call_trace.parent(),
+            upstream_tries: exchange.upstream_tries.clone(),
             ..extra_of(call)
         },
     }
@@ -136,6 +137,7 @@ fn extra_of(call: &HandlerCall<'_>) -> RequestExtra {
             .flatten()
             .map(|credentials| credentials.user.into()),
         trace: None,
+        upstream_tries: None,
     }
 }
 

@@ -39,6 +39,9 @@ pub enum LogCommand {
         /// Print the others
         #[arg(short = 'v', long)]
         invert_match: bool,
+        /// Print only the number of records
+        #[arg(long)]
+        count: bool,
         #[command(flatten)]
         print: PrintArgs,
     },

@@ -38,8 +38,11 @@ impl LineMatcher {
         })
     }
 
-    fn matches(&self, line: &[u8]) -> bool {
-        self.expression.is_match(line) != self.is_inverted
+    /// Whether the line of a record matches.
+    pub fn matches_record(&self, line: &[u8]) -> bool {
+        // Without the line break `$` of an expression matches at the end of the record.
+        let text = line.strip_suffix(b"\n").unwrap_or(line);
+        self.expression.is_match(text) != self.is_inverted
     }
 }
 
@@ -116,9 +119,7 @@ impl RecordPrinter {
     ) -> Result<ReadFlow, String> {
         self.line.clear();
         self.exporter.append(entry, &mut self.line);
-        // Without the line break `$` of an expression matches at the end of the record.
-        let text = self.line.strip_suffix(b"\n").unwrap_or(&self.line);
-        if matcher.is_some_and(|matcher| !matcher.matches(text)) {
+        if matcher.is_some_and(|matcher| !matcher.matches_record(&self.line)) {
             return Ok(ReadFlow::Continue);
         }
         flow(self.out.write_all(&self.line))

@@ -7,6 +7,7 @@ use lowroad_site::url_table::{HALF_LIFE_MS, URL_LEVELS, UrlEstimate, UrlSnapshot
 use lowroad_store::clock;
 use serde_json::{Map, Value, json};
 
+use crate::level_sites::LevelSites;
 use crate::running_server::RunningServer;
 
 /// Maximum number of URLs in a list.
@@ -50,9 +51,9 @@ impl HotUrls {
         });
         let mut tables: Vec<UrlSnapshot> = workers.collect();
         if let Some(health) = &running.softirq {
-            let mut below = health.urls(now_ms);
+            let (mut below, sites) = (health.urls(now_ms), LevelSites::new(running));
             for url in &mut below.urls {
-                url.scope = scope_at_softirq(running, url);
+                url.scope = sites.scope(&url.host);
             }
             tables.push(below);
         }
@@ -172,23 +173,6 @@ fn masked(target: &str) -> String {
             None => "*".into(),
         });
     format!("{path}?{}", arguments.collect::<Vec<_>>().join("&"))
-}
-
-/// The scope of the site of a URL that the softirq level answers.
-fn scope_at_softirq(running: &RunningServer, url: &UrlEstimate) -> MetricScope {
-    let port = match url.host.rsplit_once(':') {
-        // The colons of an IPv6 address are in brackets.
-        Some((_, port)) if !port.ends_with(']') => port.parse().ok(),
-        _ => Some(80),
-    };
-    let mut addresses = running.listeners.addresses.iter();
-    let site = addresses.find_map(|(listener, address)| {
-        let is_port = port == Some(address.port());
-        let sites = is_port.then_some(&running.sites)?;
-        let found = sites.find(*listener, Some(url.host.as_bytes()), &mut [0; 256])?;
-        Some(found.site.metric_scope)
-    });
-    site.unwrap_or(MetricScope::NO_SITE)
 }
 
 /// Rounds to four decimals, more than estimates are worth.

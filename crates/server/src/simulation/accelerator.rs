@@ -229,6 +229,7 @@ impl SharedParts {
             store: self.store.clone(),
             fetcher: self.fetcher.clone(),
             changes: self.changes.clone(),
+            records_tries: false,
             last_site: RefCell::default(),
         };
         let web = SiteService::new(self.sites.clone(), calls, self.logger.clone(), None);

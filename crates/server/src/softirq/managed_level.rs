@@ -33,6 +33,7 @@ use self::feedback::LevelFeedback;
 use self::health::LevelHealthState;
 use self::offers::{OfferRequests, ToDaemon};
 use crate::level::{LevelHealth, LevelProcesses, ManagedLevel};
+use crate::log_writers;
 use crate::running_server::RunningServer;
 use crate::terminal_output;
 use lowroad_store::change_feed::{self, ChangeFeed};
@@ -145,6 +146,7 @@ fn launch(options: LaunchOptions<'_>) -> Result<LevelSupervisor, String> {
             .into_iter()
             .map(|(sink, log)| AccessSink::new(sink, log))
             .collect(),
+        hostname: log_writers::hostname(),
         logger: logger.clone(),
         health: health.clone(),
         changes: changes.clone(),

@@ -1,6 +1,6 @@
 //! Client certificates: optional or required.
 
-use lowroad_testkit::TestServer;
+use lowroad_testkit::{TestServer, wait_until};
 
 use super::support::{Place, VERSIONS};
 
@@ -11,7 +11,7 @@ fn server(place: &Place, wants: &str) -> TestServer {
     server_with(place, wants, "")
 }
 
-/// As `server`, with further keys of `[site.tls]`.
+/// As `server`, with further keys of `[site.tls]`, and further tables.
 fn server_with(place: &Place, wants: &str, keys: &str) -> TestServer {
     use std::os::unix::fs::PermissionsExt;
     place.certify("a", &["a.example"]);
@@ -172,4 +172,35 @@ fn client_paths_are_not_served_without_tls() {
     let code = ["-o", "/dev/null", "-w", "%{http_code}"];
     let arguments = [&["http://a.example/admin/file"], &code[..]].concat();
     assert_eq!(place.fetch(server.addresses[0], &arguments), "403");
+}
+
+#[test]
+fn access_log_has_the_session_and_the_certificate() {
+    let place = Place::new();
+    let format = "$ssl_protocol|$ssl_cipher|$ssl_server_name|$ssl_session_reused|$ssl_client_verify|\
+                  $ssl_client_s_dn|$ssl_client_i_dn|$server_protocol|$connection_requests|$status";
+    let log = format!("[log]\naccess = \"log\"\nformat = '{format}'\n");
+    let server = server_with(&place, "request", &log);
+    let url = "https://a.example/cgi/env";
+    let (cert, key) = (place.path("one.pem"), place.path("one.key"));
+    let (cert, key) = (cert.display().to_string(), key.display().to_string());
+    let shown = ["--cert", &cert, "--key", &key, url, url];
+    for arguments in [&["--http1.1", url][..], &shown] {
+        place.fetch(server.address(), arguments);
+    }
+    let lines = wait_until("the log", || {
+        let text = std::fs::read_to_string(place.path("log")).unwrap_or_default();
+        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        (lines.len() >= 3).then_some(lines)
+    });
+    let start = "TLSv1.3|TLS_AES_128_GCM_SHA256|a.example|.";
+    let one = format!("{start}|SUCCESS|O=Ours,CN=One|CN=Clients|HTTP/2.0");
+    assert_eq!(
+        lines,
+        [
+            format!("{start}|NONE|-|-|HTTP/1.1|1|200"),
+            format!("{one}|1|200"),
+            format!("{one}|2|200"),
+        ]
+    );
 }

@@ -8,6 +8,7 @@ use lowroad_binary_log::limits::TEXT_LEN_MAX;
 use lowroad_engine::Exchange;
 use lowroad_http::h1::first_line;
 use lowroad_http::request::{PartialRequest, Request};
+use lowroad_http::status::StatusCode;
 use lowroad_log::AccessEntry;
 
 use super::outcome::{OutcomeWords, RequestOutcome};
@@ -169,6 +170,11 @@ impl AccessRecord {
             self.bounds[0],
             fields.map(|field| beginning(field.unwrap_or_default())),
         );
+    }
+
+    /// Replaces the status.
+    pub(crate) fn set_status(&mut self, status: StatusCode) {
+        self.status = status.code();
     }
 
     /// The memory of the record.

@@ -6,11 +6,15 @@ use lowroad_access_control::passwords::PasswordOutcome;
 use lowroad_engine::stream::BodyReceiver;
 use lowroad_files::file_loader::LoadOutcome;
 use lowroad_handler::HandlerFailure;
+use lowroad_http::method::Method;
+use lowroad_http::request::Request;
 use lowroad_response_cache::handler_outcome::HandlerOutcome;
 use lowroad_response_cache::reply::HandlerReply;
-use lowroad_response_cache::storage::StoredResponse;
+use lowroad_response_cache::storage::{HitKind, StoredResponse};
 use lowroad_routes::routes::Route;
 use lowroad_store::disk_cache::RecallOutcome;
+
+use crate::access::RequestOutcome;
 
 /// The event for which a deferred request waits.
 pub enum WaitReason {
@@ -136,6 +140,24 @@ pub enum WaitEnd<'w> {
 }
 
 impl WaitReason {
+    /// The outcome that is logged if the client disconnects during this wait: that of the part that was working.
+    pub fn abandoned(&self, request: &Request<'_>) -> RequestOutcome {
+        match self {
+            WaitReason::File { .. } | WaitReason::Disk { .. } => RequestOutcome::Miss,
+            WaitReason::Program { route, .. } if !route.is_origin => RequestOutcome::Program,
+            // The response to another method is never stored.
+            WaitReason::Program { route, .. }
+                if route.never_stores || !matches!(request.method, Method::Get | Method::Head) =>
+            {
+                RequestOutcome::Passed
+            }
+            WaitReason::Program { .. } => RequestOutcome::Stored(HitKind::Fetched),
+            WaitReason::Password { .. } | WaitReason::Purge | WaitReason::Body => {
+                RequestOutcome::Generated
+            }
+        }
+    }
+
     /// Converts an outcome to the end of this wait; without an outcome, a body has ended. Returns `None` if the outcome
     /// belongs to another kind of wait.
     pub fn end(&mut self, outcome: Option<HandlerOutcome>) -> Option<WaitEnd<'_>> {

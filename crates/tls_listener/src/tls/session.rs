@@ -166,6 +166,7 @@ fn negotiated_info(server: &TlsServer) -> TlsInfo {
             _ => "TLSv1.3",
         },
         cipher: server.cipher().map_or("", cipher),
+        is_resumed: server.is_resumed(),
         client: server.client_certificate().map(|certificate| {
             Arc::new(ClientIdentity {
                 subject: certificate.subject.into(),

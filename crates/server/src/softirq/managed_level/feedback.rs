@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::sync::Arc;
 
 use lowroad_binary_log::{batch, batch_line};
-use lowroad_log::{EntryDetails, ErrorLogger};
+use lowroad_log::{EntryDetails, ErrorLogger, LogProcess};
 use lowroad_site::access_sink::AccessSink;
 
 use super::health::{LevelHealthState, OFF};
@@ -20,6 +20,8 @@ pub struct LevelFeedback<R> {
     pub output: BufReader<R>,
     /// The access logs.
     pub access: Vec<AccessSink>,
+    /// The host, for the access logs.
+    pub hostname: String,
     /// The error log.
     pub logger: ErrorLogger,
     /// The level's state.
@@ -68,10 +70,16 @@ impl<R: Read> LevelFeedback<R> {
         batch_line::append_record_of_line(line, record);
         for entry in batch::records(record) {
             let host = String::from_utf8_lossy(entry.host);
+            let name = host.rsplit_once(':').map_or(&*host, |(name, _)| name);
+            let sites = self.health.sites();
             let details = EntryDetails {
                 scheme: "http",
-                // The level does not know the sites; clients request most of them by their first name.
-                site: host.rsplit_once(':').map_or(&*host, |(name, _)| name),
+                // The level knows only the host. Before the server has started, that is also the best name.
+                site: sites.as_ref().map_or(name, |sites| sites.label(&host)),
+                process: LogProcess {
+                    hostname: &self.hostname,
+                    pid: std::process::id(),
+                },
                 ..EntryDetails::default()
             };
             for log in &mut self.access {
@@ -141,6 +149,7 @@ mod tests {
                 access.sink(),
                 AccessLogConfig::new(LogTarget::Stdout, AccessLogFormat::Extended),
             )],
+            hostname: String::new(),
             logger: ErrorLogger::new(errors.sink(), LogLevel::Info),
             health: health.clone(),
             changes: Arc::default(),

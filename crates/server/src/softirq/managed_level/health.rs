@@ -1,12 +1,13 @@
 //! The state of the level in front of this server, for `lowroad status` and metrics.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lowroad_site::url_table::{UrlSnapshot, UrlTable};
 
 use super::super::url_hits;
 use crate::level::{LevelHealth, LevelReport};
+use crate::level_sites::LevelSites;
 
 /// The level's state.
 #[derive(Default)]
@@ -15,6 +16,8 @@ pub struct LevelHealthState {
     report: Mutex<LevelReport>,
     /// The URLs of the reports; `None` before the first one.
     urls: Mutex<Option<UrlTable>>,
+    /// The sites of the server; `None` until it has started.
+    sites: Mutex<Option<Arc<LevelSites>>>,
     /// Whether the server has begun to end the level.
     is_ending: AtomicBool,
 }
@@ -52,6 +55,10 @@ impl LevelHealth for LevelHealthState {
         table.map_or_else(UrlSnapshot::default, |it| it.snapshot(now_ms))
     }
 
+    fn set_sites(&self, sites: LevelSites) {
+        *self.sites.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(sites));
+    }
+
     fn text(&self) -> String {
         let state = self.state();
         // The first start is not a restart.
@@ -71,6 +78,12 @@ impl LevelHealth for LevelHealthState {
 }
 
 impl LevelHealthState {
+    /// The sites of the server.
+    pub fn sites(&self) -> Option<Arc<LevelSites>> {
+        let sites = self.sites.lock().unwrap_or_else(PoisonError::into_inner);
+        sites.clone()
+    }
+
     /// Records a report of the level's numbers.
     pub fn record_report(&self, report: LevelReport) {
         *self.report.lock().unwrap_or_else(PoisonError::into_inner) = report;
