@@ -11,6 +11,7 @@ fn all_keys_of_admin_are_read() {
         listen: Some("127.0.0.1:9145".parse().expect("an address")),
         token_file: Some("/full".into()),
         read_token_file: Some("/read".into()),
+        ..AdminConfig::default()
     };
     assert_eq!(config.admin, expected);
     let one = good(&in_site(
@@ -24,7 +25,7 @@ fn admin_defaults() {
     assert_eq!(good(&in_site("")).admin, AdminConfig::default());
     assert_eq!(
         shown(&in_site("[admin]")),
-        "3:1: admin: the table is empty, so it opens nothing (allowed: listen together with a file of a token)"
+        "3:1: admin: the table is empty, so it opens nothing (allowed: listen together with a token)"
     );
 }
 
@@ -50,8 +51,8 @@ fn admin_address_is_not_that_of_a_site() {
 fn admin_listen_requires_token_file_and_vice_versa() {
     assert_eq!(
         shown(&in_site("[admin]\nlisten = \"127.0.0.1:9145\"")),
-        "3:1: admin: listen is set, but neither token_file nor read_token_file \
-         (allowed: listen together with a file of a token)"
+        "3:1: admin: listen is set, but neither token nor read_token \
+         (allowed: listen together with a token)"
     );
     assert_eq!(
         shown(&in_site("[admin]\ntoken_file = \"/full\"")),
@@ -64,7 +65,7 @@ fn admin_listen_requires_token_file_and_vice_versa() {
 fn admin_mistakes_are_reported_with_position() {
     assert_eq!(
         shown(&in_site("[admin]\nlisen = \"127.0.0.1:9145\"")),
-        "4:1: admin.lisen: unknown key; did you mean listen? (allowed: listen, token_file, read_token_file)"
+        "4:1: admin.lisen: unknown key; did you mean listen? (allowed: listen, token, read_token, token_file, read_token_file)"
     );
     assert!(
         shown(&in_site(
