@@ -35,6 +35,7 @@ install -D -m 644 dist/lowroad.service "$root/lib/systemd/system/lowroad.service
 install -m 644 dist/lowroad.socket dist/lowroad-https.socket "$root/lib/systemd/system/"
 install -D -m 644 dist/deb/lowroad.sysusers "$root/usr/lib/sysusers.d/lowroad.conf"
 install -D -m 644 dist/deb/lowroad.toml "$root/etc/lowroad/lowroad.toml"
+install -d -m 755 "$root/etc/lowroad/sites"
 install -D -m 644 dist/deb/logrotate "$root/etc/logrotate.d/lowroad"
 install -D -m 644 dist/deb/index.html "$root/usr/share/lowroad/site/index.html"
 doc=$root/usr/share/doc/lowroad

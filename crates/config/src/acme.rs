@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use crate::named::HOUR_MS;
 use crate::reader::{ConfigSection, ConfigSource, ConfigValue};
 use crate::site_marks::SiteMarks;
-use crate::{AcmeAuthority, AcmeChallenge, AcmeConfig, OnDemandConfig, SiteConfig, SiteName};
+use crate::{
+    AcmeAuthority, AcmeChallenge, AcmeConfig, ExternalKey, OnDemandConfig, SiteConfig, SiteName,
+};
 
 const FOLDER: &str = "/var/lib/lowroad/acme";
 const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
@@ -100,14 +102,24 @@ fn authority(section: ConfigSection<'_>, earlier: &[AcmeAuthority]) -> Option<Ac
         item.report("the authority is listed twice", "each once");
     }
     let key_id = section.item("key_id").and_then(|item| item.plain_text());
-    let key_file = section.item("key_file").and_then(|item| item.path());
+    let (file, text) = (section.item("key_file"), section.item("key"));
+    let has_key = file.is_some() || text.is_some();
+    if file.is_some() && text.is_some() {
+        section.report("key and key_file are two keys", "one of both");
+    }
+    let file = file.and_then(|item| item.path()).map(ExternalKey::File);
+    let text = text.and_then(|item| item.secret_reference());
+    let key = file.or(text.map(ExternalKey::Text));
     // External account binding needs a key ID and a key (RFC 8555 §7.3.4).
-    if key_id.is_some() != key_file.is_some() {
-        section.report("one of key_id and key_file is missing", "both, or none");
+    if key_id.is_some() != has_key {
+        section.report(
+            "one of key_id and key is missing",
+            "key_id together with key or key_file, or none",
+        );
     }
     let authority = AcmeAuthority {
         directory: url.unwrap_or_default(),
-        external: key_id.zip(key_file),
+        external: key_id.zip(key),
         profile: section.item("profile").and_then(|item| item.plain_text()),
         roots: section.item("roots").and_then(|item| item.path()),
     };

@@ -14,22 +14,36 @@ pub(crate) struct AdminMarks {
 /// Reads the table. Also returns positions, for comparisons with the sites and with the features of the build.
 pub(crate) fn admin(section: ConfigSection<'_>) -> (AdminConfig, AdminMarks) {
     let file = |key| section.item(key).and_then(|item| item.path());
+    let secret = |key| section.item(key).and_then(|item| item.secret_reference());
     let listen = section.item("listen");
     // `is_listen_set` is true even if the value of `listen` is invalid: that mistake is reported separately.
     let is_listen_set = listen.is_some();
+    let is_set = |key| !section.is_absent_or_empty(key);
     let admin = AdminConfig {
         listen: listen.and_then(|item| item.read(value::address)),
+        token: secret("token"),
+        read_token: secret("read_token"),
         token_file: file("token_file"),
         read_token_file: file("read_token_file"),
         tls: tls(&section),
     };
+    for (key, file_key) in [("token", "token_file"), ("read_token", "read_token_file")] {
+        if is_set(key) && is_set(file_key) {
+            section.report(
+                format!("{key} and {key}_file are two tokens"),
+                "one of both",
+            );
+        }
+    }
+    let has_token = ["token", "token_file", "read_token", "read_token_file"]
+        .into_iter()
+        .any(is_set);
     let has_client_ca = !section.is_absent_or_empty("client_ca");
-    let has_token = admin.token_file.is_some() || admin.read_token_file.is_some();
     // Without a token or client certificates, any client that can connect to the port could stop the server.
     if is_listen_set && !has_token && !has_client_ca {
         section.report(
-            "listen is set, but neither token_file, read_token_file nor client_ca",
-            "listen together with a file of a token, or with client_ca",
+            "listen is set, but neither token, read_token nor client_ca",
+            "listen together with a token, or with client_ca",
         );
     }
     if !is_listen_set && has_token {
@@ -47,7 +61,7 @@ pub(crate) fn admin(section: ConfigSection<'_>) -> (AdminConfig, AdminMarks) {
     if section.is_empty() {
         section.report(
             "the table is empty, so it opens nothing",
-            "listen together with a file of a token",
+            "listen together with a token",
         );
     }
     let position = |key: &str| KeyPosition {

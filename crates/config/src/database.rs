@@ -7,6 +7,7 @@ use crate::DatabaseConfig;
 use crate::named::count;
 use crate::named::{self, HOUR_MS};
 use crate::reader::{ConfigSection, ConfigValue, KeyPosition};
+use crate::secret::SecretReading;
 
 const ALLOWED: &str =
     "sqlite:FILE, mysql://USER:PASSWORD@HOST/NAME, postgres://USER:PASSWORD@HOST/NAME, or ${NAME}";
@@ -14,7 +15,13 @@ const ALLOWED: &str =
 pub(crate) fn database(section: ConfigSection<'_>) -> Option<(DatabaseConfig, KeyPosition)> {
     let name_item = section.required("name");
     let name = name_item.as_ref().and_then(named::name);
-    let url = section.required("url").and_then(|item| url(&item));
+    let url = section
+        .required("url")
+        .and_then(|item| match item.secret()? {
+            SecretReading::Plain => url(&item, item.value_text().unwrap_or_default()),
+            SecretReading::Text(text) => url(&item, &text),
+            SecretReading::Unread => Some(String::new()),
+        });
     let default = DatabaseConfig::new(name.unwrap_or_default(), url.unwrap_or_default());
     let connections = u64::from(default.connections_max);
     let connections = section.count("connections", connections, 1..=1024);
@@ -33,17 +40,14 @@ const SERVERS: [&str; 4] = ["mysql", "mariadb", "postgres", "postgresql"];
 
 /// Returns the URL without substituting its variables; a relative SQLite file is resolved against the configuration's
 /// folder.
-fn url(item: &ConfigValue<'_>) -> Option<String> {
-    let text = item.value_text().filter(|text| {
-        !text.is_empty() && !text.chars().any(|c| c.is_control() || c.is_whitespace())
-    });
-    let Some(text) = text else {
+fn url(item: &ConfigValue<'_>, text: &str) -> Option<String> {
+    if text.is_empty() || text.chars().any(|c| c.is_control() || c.is_whitespace()) {
         item.report(
             "not a URL",
             format!("{ALLOWED}; no spaces: %20 stands for one"),
         );
         return None;
-    };
+    }
     // Problems name no part of the URL, which may contain a password.
     if !has_valid_variables(text) {
         item.report(

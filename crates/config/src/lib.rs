@@ -22,8 +22,10 @@ mod compression;
 mod conditions;
 mod database;
 mod destination;
+mod document;
 mod feature;
 mod fixed_response;
+mod format;
 mod logs;
 mod module;
 mod name;
@@ -41,9 +43,11 @@ pub mod reference;
 mod route;
 mod rules;
 pub mod schema;
+mod secret;
 mod site;
 mod site_marks;
 mod site_rule;
+mod source;
 mod start_tables;
 mod tls;
 mod traces;
@@ -51,31 +55,49 @@ pub mod value;
 
 pub use check::NO_SOFTIRQ;
 pub use destination::AllowedDestination;
+pub use document::toml_text_to_json;
+pub use document::{ConfigChange, ConfigDocument, EffectiveConfig, changes};
 pub use feature::{BuildFeature, MissingFeature};
+pub use format::{FormatError, format};
 pub use paths::{PathExpression, PathSelector, RequestPath, slash_forms};
 pub use pattern::{PathPattern, PathPatternError};
 pub use pattern_set::{MatchScope, PatternSet, PatternSetBuilder};
 pub use prefix::{AddressPrefix, PrefixMap, PrefixSet};
-pub use problem::ConfigProblem;
+pub use problem::{ConfigPlace, ConfigProblem};
 pub use schema::*;
+pub use secret::{SECRET_LEN_MAX, SecretSource, SecretText, secret_text};
+pub use source::{ConfigFiles, DiskFiles, FILES_MAX, INCLUDE_DEPTH_MAX, TEXT_LEN_MAX};
 pub use start_tables::StartTables;
 
-use reader::{ConfigSection, ConfigSource, KeyPosition, position};
+use reader::{ConfigSection, ConfigSource, KeyPosition};
 use site_marks::SiteMarks;
+use source::NoFiles;
 use std::path::Path;
-use toml::de::DeTable;
 
 #[cfg(test)]
 mod tests;
 
-/// Reads a configuration from TOML text, without access to any file.
+/// Reads a configuration from TOML text, without access to any other file.
 ///
-/// `file` is the file name for problems; its folder is the base of relative paths.
+/// `file` is the file name for problems; its folder is the base of relative paths. An included file is a problem, a
+/// glob includes nothing, and the texts of secrets are empty.
 ///
 /// # Errors
 /// All problems of the text, in the order of their lines; after a syntax error only that error.
 pub fn parse(text: &str, file: &Path) -> Result<Config, Vec<ConfigProblem>> {
-    read(text, file, &[], |_, _, _| ())
+    parse_with(text, file, &NoFiles)
+}
+
+/// Reads a configuration from TOML text and the files that it includes, without checks of the paths in it.
+///
+/// # Errors
+/// As for [`parse`].
+pub fn parse_with(
+    text: &str,
+    file: &Path,
+    files: &dyn ConfigFiles,
+) -> Result<Config, Vec<ConfigProblem>> {
+    read(text.to_owned(), file, files, &[], |_, _, _| ())
 }
 
 /// Reads a configuration file, as [`parse`] does, and checks the paths in it.
@@ -86,40 +108,41 @@ pub fn parse(text: &str, file: &Path) -> Result<Config, Vec<ConfigProblem>> {
 /// # Errors
 /// All problems found; a file that cannot be read is one problem, at line 1.
 pub fn load(file: &Path, missing_features: &[BuildFeature]) -> Result<Config, Vec<ConfigProblem>> {
-    load_with(file, missing_features, |file| std::fs::read(file))
+    load_with(file, missing_features, &DiskFiles)
 }
 
-/// Like [`load`], but `read_file` reads the configuration file.
+/// Like [`load`], but `files` reads the configuration file, the files that it includes, and its secrets.
 ///
 /// # Errors
 /// As for [`load`].
 pub fn load_with(
     file: &Path,
     missing_features: &[BuildFeature],
-    read_file: impl FnOnce(&Path) -> std::io::Result<Vec<u8>>,
+    files: &dyn ConfigFiles,
 ) -> Result<Config, Vec<ConfigProblem>> {
-    let bytes = read_file(file).map_err(|error| {
-        vec![file_problem(
-            file,
-            (1, 1),
-            format!("cannot be read: {error}"),
-        )]
-    })?;
+    let problem = |message: String| {
+        let place = ConfigPlace {
+            file: file.to_path_buf(),
+            line: 1,
+            column: 1,
+        };
+        vec![ConfigProblem::at(place, message)]
+    };
+    let bytes = files.read(file, TEXT_LEN_MAX);
+    let bytes = bytes.map_err(|error| problem(format!("cannot be read: {error}")))?;
+    if bytes.len() > TEXT_LEN_MAX {
+        return Err(problem(format!("is longer than {TEXT_LEN_MAX} bytes")));
+    }
     // TOML is UTF-8. Decoding before parsing gives the line of the first invalid byte.
-    let text = str::from_utf8(&bytes).map_err(|error| {
-        let line_and_column = position(&bytes, error.valid_up_to());
-        vec![file_problem(
-            file,
-            line_and_column,
-            "is not UTF-8 from here on".to_string(),
-        )]
-    })?;
-    read(text, file, missing_features, check::paths)
+    let text = String::from_utf8(bytes);
+    let text = text.map_err(|error| vec![source::not_utf8(file, &error)])?;
+    read(text, file, files, missing_features, check::paths)
 }
 
 fn read(
-    text: &str,
+    text: String,
     file: &Path,
+    files: &dyn ConfigFiles,
     missing_features: &[BuildFeature],
     extra_checks: impl FnOnce(
         &ConfigSource<'_>,
@@ -127,23 +150,23 @@ fn read(
         &[(ModuleConfig, module::ModuleMarks)],
     ),
 ) -> Result<Config, Vec<ConfigProblem>> {
-    // After a syntax error the structure of the remaining text is unknown, so no other problem is reported.
-    let table = DeTable::parse(text).map_err(|error| {
-        let offset = error.span().map_or(0, |span| span.start);
-        vec![file_problem(
-            file,
-            position(text.as_bytes(), offset),
-            logs::explain_syntax_error(text, offset, error.message()),
-        )]
-    })?;
+    let loaded = source::read_files(text, file, files)?;
+    // The tables borrow from the texts.
+    let texts = loaded.map.files.clone();
+    let merged = source::merge(loaded, &texts)?;
     // The source collects problems, so that one run reports all of them.
-    let source = ConfigSource::new(text, file);
-    let top = ConfigSection::top(&source, table.get_ref());
+    let source = ConfigSource::new(&merged.map, files);
+    for problem in &merged.problems {
+        source.report(&problem.position, &*problem.message, &*problem.allowed);
+    }
+    let top = ConfigSection::top(&source, &merged.table);
+    top.allow(&["include", "template"]);
     let config = config(&source, top, missing_features, extra_checks);
-    let problems = source.into_problems();
+    let (problems, readings) = source.into_findings();
     if problems.is_empty() {
         Ok(Config {
-            start_tables: StartTables::new(table.get_ref()),
+            start_tables: StartTables::new(&merged.table),
+            document: ConfigDocument::new(&merged, readings),
             ..config
         })
     } else {
@@ -264,17 +287,7 @@ fn config(
         traces,
         classes: classes.into_iter().map(|(class, _)| class).collect(),
         start_tables: StartTables::default(),
+        document: ConfigDocument::default(),
         sites: sites.into_iter().map(|(site, _)| site).collect(),
-    }
-}
-
-fn file_problem(file: &Path, (line, column): (usize, usize), message: String) -> ConfigProblem {
-    ConfigProblem {
-        file: file.to_path_buf(),
-        line,
-        column,
-        key: String::new(),
-        message,
-        allowed: String::new(),
     }
 }

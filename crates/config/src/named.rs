@@ -4,6 +4,7 @@
 use std::ops::RangeInclusive;
 
 use crate::reader::{ConfigSection, ConfigSource, ConfigValue, KeyPosition};
+use crate::secret::SecretReading;
 
 pub(crate) const HOUR_MS: u64 = 3_600_000;
 pub(crate) const DAY_MS: u64 = 24 * HOUR_MS;
@@ -140,14 +141,19 @@ fn is_from_request(name: &str) -> bool {
     FROM_REQUEST.contains(&name) || name.starts_with("HTTP_")
 }
 
-/// Reads a string without NUL; numbers and booleans become text.
+/// Reads a string without NUL, or a secret; numbers and booleans become text.
 fn plain_value(item: &ConfigValue<'_>) -> Option<String> {
+    match item.secret()? {
+        SecretReading::Text(text) => return Some(text),
+        SecretReading::Unread => return Some(String::new()),
+        SecretReading::Plain => {}
+    }
     // NUL ends strings in the environment and in C modules.
     let value = item.plain_text().filter(|text| !text.contains('\0'));
     if value.is_none() {
         item.refuse(
             "a plain value",
-            "a string without NUL, a number, true or false",
+            "a string without NUL, a number, true, false, or a secret: { file = \"PATH\" }",
         );
     }
     value

@@ -21,6 +21,40 @@ pub struct ConfigProblem {
     pub message: String,
     /// The allowed values; may be empty.
     pub allowed: String,
+    /// The places that use the template with the mistake, the innermost first; empty outside of templates.
+    pub uses: Vec<ConfigPlace>,
+}
+
+/// A position in a configuration file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ConfigPlace {
+    /// The file.
+    pub file: PathBuf,
+    /// The line, from 1.
+    pub line: usize,
+    /// The column in characters, from 1.
+    pub column: usize,
+}
+
+impl ConfigProblem {
+    /// A problem of a whole file.
+    pub(crate) fn at(place: ConfigPlace, message: impl Into<String>) -> ConfigProblem {
+        ConfigProblem {
+            file: place.file,
+            line: place.line,
+            column: place.column,
+            key: String::new(),
+            message: message.into(),
+            allowed: String::new(),
+            uses: Vec::new(),
+        }
+    }
+}
+
+impl fmt::Display for ConfigPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.file.display(), self.line, self.column)
+    }
 }
 
 impl fmt::Display for ConfigProblem {
@@ -33,6 +67,9 @@ impl fmt::Display for ConfigProblem {
         f.write_str(&self.message)?;
         if !self.allowed.is_empty() {
             write!(f, " (allowed: {})", self.allowed)?;
+        }
+        for place in &self.uses {
+            write!(f, "; used at {place}")?;
         }
         Ok(())
     }

@@ -11,26 +11,41 @@ pub(crate) use item::ConfigValue;
 pub(crate) use text::{nearest, position, size_text};
 
 use crate::problem::ConfigProblem;
+use crate::secret::SecretSource;
+use crate::source::{ConfigFiles, SourceMap};
 use crate::value::{self, InvalidValue};
 use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
-use std::path::Path;
 use text::duration_text;
 use toml::de::{DeTable, DeValue};
 
-/// The text that is read, and the problems found in it so far.
+/// The files that are read, and the problems found in them so far.
 pub(crate) struct ConfigSource<'d> {
-    pub(crate) file: &'d Path,
-    pub(crate) text: &'d str,
-    problems: RefCell<Vec<ConfigProblem>>,
+    pub(crate) map: &'d SourceMap,
+    access: &'d dyn ConfigFiles,
+    /// The problems, each with the index of its file.
+    problems: RefCell<Vec<(usize, ConfigProblem)>>,
+    readings: RefCell<ValueReadings>,
 }
 
-/// A position in the text, and the full key of the value there.
+/// A position in the files, and the full key of the value there.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyPosition {
     pub(crate) key: String,
-    /// The offset in bytes from the start of the text.
+    /// The offset in the space of the source map.
     pub(crate) offset: usize,
+}
+
+/// Facts about values that only their readers know, by the offset of the value.
+#[derive(Debug, Default)]
+pub(crate) struct ValueReadings {
+    /// The texts of relative paths, resolved.
+    pub(crate) paths: HashMap<usize, String>,
+    /// The values that are secrets.
+    pub(crate) secrets: HashSet<usize>,
+    /// The places of secrets.
+    pub(crate) secret_sources: Vec<SecretSource>,
 }
 
 /// A table that is being read.
@@ -42,11 +57,12 @@ pub(crate) struct ConfigSection<'d> {
 }
 
 impl<'d> ConfigSource<'d> {
-    pub(crate) fn new(text: &'d str, file: &'d Path) -> ConfigSource<'d> {
+    pub(crate) fn new(map: &'d SourceMap, access: &'d dyn ConfigFiles) -> ConfigSource<'d> {
         ConfigSource {
-            file,
-            text,
-            problems: RefCell::new(Vec::new()),
+            map,
+            access,
+            problems: RefCell::default(),
+            readings: RefCell::default(),
         }
     }
 
@@ -57,24 +73,20 @@ impl<'d> ConfigSource<'d> {
         allowed: impl Into<String>,
     ) {
         // The line and column are computed here, since most files have no problems.
-        let (line, column) = position(self.text.as_bytes(), key_position.offset);
-        let problem = ConfigProblem {
-            file: self.file.to_path_buf(),
-            line,
-            column,
-            key: key_position.key.clone(),
-            message: message.into(),
-            allowed: allowed.into(),
-        };
-        self.problems.borrow_mut().push(problem);
+        let problem = self
+            .map
+            .problem(key_position, message.into(), allowed.into());
+        let file = self.map.locate(key_position.offset).file_index;
+        self.problems.borrow_mut().push((file, problem));
     }
 
-    /// Returns all problems in the order of the text.
-    pub(crate) fn into_problems(self) -> Vec<ConfigProblem> {
+    /// Returns all problems in the order of the files, and the facts about the values.
+    pub(crate) fn into_findings(self) -> (Vec<ConfigProblem>, ValueReadings) {
         let mut problems = self.problems.into_inner();
         // Problems are sorted by position: the order of the checks would be of no use to the operator.
-        problems.sort_by_key(|problem| (problem.line, problem.column));
-        problems
+        problems.sort_by_key(|(file, problem)| (*file, problem.line, problem.column));
+        let problems = problems.into_iter().map(|(_, problem)| problem);
+        (problems.collect(), self.readings.into_inner())
     }
 }
 
@@ -99,6 +111,11 @@ impl<'d> ConfigSection<'d> {
         self.known_keys.borrow_mut().push(key);
         let value = self.table.get(key)?;
         Some(self.at_key(key, value.span().start, value.get_ref()))
+    }
+
+    /// Records keys that are handled before the tables are read.
+    pub(crate) fn allow(&self, keys: &[&'static str]) {
+        self.known_keys.borrow_mut().extend(keys);
     }
 
     /// Looks up a mandatory key; its absence is a problem.

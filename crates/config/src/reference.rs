@@ -7,6 +7,7 @@
 mod acme;
 mod admin;
 mod conditions;
+mod json_schema;
 mod logs;
 mod man_page;
 mod markdown;
@@ -19,9 +20,15 @@ mod site;
 mod site_files;
 mod site_rules;
 mod traces;
+mod value_kind;
 
+pub use json_schema::json_schema;
 pub use man_page::man_page;
 pub use markdown::pages;
+pub(crate) use value_kind::{ValueKind, ValueKinds};
+
+/// The link to the description of secrets.
+const SECRET_LINK: &str = "README.md#secrets";
 
 /// A table of the file.
 #[derive(Clone, Copy, Debug)]
@@ -71,6 +78,22 @@ pub enum DefaultValue {
     None,
 }
 
+/// The table with this path, such as `site.route`.
+pub fn table(path: &str) -> Option<&'static TableReference> {
+    TABLES.iter().find(|table| table.path() == path).copied()
+}
+
+/// Whether the keys of the table with this path are free-form, such as those of `application.env`.
+pub(crate) fn is_free_form(path: &str) -> bool {
+    if let Some(table) = table(path) {
+        return table.keys.is_empty();
+    }
+    // A table without a page has free-form keys.
+    path.rsplit_once('.')
+        .and_then(|(parent, name)| table(parent)?.key(name))
+        .is_some_and(|key| key.values == "table")
+}
+
 impl TableReference {
     /// The page's file name: `site-route.md` for `[[site.route]]`.
     pub fn file_name(&self) -> String {
@@ -80,6 +103,11 @@ impl TableReference {
     /// The table's path: `site.route` for `[[site.route]]`.
     pub fn path(&self) -> &'static str {
         self.header.trim_matches(['[', ']'])
+    }
+
+    /// The key with this name.
+    pub fn key(&self, name: &str) -> Option<&'static KeyReference> {
+        self.keys.iter().find(|key| key.name == name)
     }
 
     /// The line that makes a key with `with` in its [`KeyReference::with`] valid.

@@ -21,7 +21,7 @@ mod site;
 mod tls;
 mod traces;
 
-pub use acme::{AcmeAuthority, AcmeChallenge, AcmeConfig, OnDemandConfig};
+pub use acme::{AcmeAuthority, AcmeChallenge, AcmeConfig, ExternalKey, OnDemandConfig};
 pub use admin::{AdminClientConfig, AdminConfig, AdminTlsConfig};
 pub use alias::AliasConfig;
 pub use caching::{CacheBypass, CacheConfig, CookieStorage};
@@ -63,6 +63,8 @@ pub struct Config {
     pub log: LogConfig,
     /// The tables that are only read at the start, as the file has them.
     pub start_tables: crate::StartTables,
+    /// The files of the configuration, and its values with their places.
+    pub document: crate::ConfigDocument,
     /// The admin service on TCP. `[admin]`
     pub admin: AdminConfig,
     /// Automatic certificates. `[acme]`

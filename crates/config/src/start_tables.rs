@@ -6,9 +6,9 @@ use std::fmt::Write;
 
 use toml::de::{DeTable, DeValue};
 
-const TABLES: [&str; 4] = ["server", "log", "traces", "admin"];
+pub(crate) const TABLES: [&str; 4] = ["server", "log", "traces", "admin"];
 /// The one key of these tables that a reload applies.
-const APPLIED: &str = "server.disk_cache_max";
+pub(crate) const APPLIED: (&str, &str) = ("server", "disk_cache_max");
 
 /// The keys of `[server]`, `[log]`, `[traces]` and `[admin]` with their values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl StartTables {
                 values.insert(format!("{name}.{}", key.get_ref()), text);
             }
         }
-        values.remove(APPLIED);
+        values.remove(&format!("{}.{}", APPLIED.0, APPLIED.1));
         StartTables(values)
     }
 

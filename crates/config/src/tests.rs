@@ -8,13 +8,21 @@ mod acme;
 mod admin;
 mod class;
 mod dynamic;
+mod effective;
+mod include;
+mod secret;
 mod site_rule;
+mod template;
 mod tls;
 mod traces;
 
 fn good(text: &str) -> Config {
     match parse(text, Path::new("lowroad.toml")) {
-        Ok(config) => config,
+        // The words of the file are excluded from comparisons.
+        Ok(config) => Config {
+            document: ConfigDocument::default(),
+            ..config
+        },
         Err(problems) => panic!("{}", lines(&problems)),
     }
 }
@@ -485,7 +493,7 @@ fn unknown_keys_are_reported_with_suggestion() {
     );
     assert_eq!(
         shown("sites = 1\n[[site]]\nroot = \"r\"\n[log]\nlevl = \"info\""),
-        "1:1: sites: unknown key; did you mean site? (allowed: server, limits, buffering, log, admin, acme, traces, module, database, application, origin, class, site)\n\
+        "1:1: sites: unknown key; did you mean site? (allowed: include, template, server, limits, buffering, log, admin, acme, traces, module, database, application, origin, class, site)\n\
          5:1: log.levl: unknown key; did you mean level? (allowed: access, format, escape, fields, block_age, rotate_len, rotate_age, total_len_max, error, level)"
     );
     assert_eq!(
@@ -693,7 +701,7 @@ fn several_logs_have_conditions() {
     let [site] = &conditions.sites[..] else {
         panic!("{:?}", conditions.sites);
     };
-    assert_eq!((&site.name[..], site.line), ("a.example", 5));
+    assert_eq!((&site.name[..], site.place.line), ("a.example", 5));
     // A moved line is no change, which would need a restart.
     let moved = good(&format!("# a comment\n{text}")).log;
     assert_eq!(moved.access[0], *first);
@@ -1129,7 +1137,12 @@ fn values_in_problems_are_truncated_and_escaped() {
 
 #[test]
 fn problem_display_omits_empty_key_and_allowed_values() {
-    let problem = file_problem(Path::new("a/lowroad.toml"), (3, 7), "is odd".to_string());
+    let place = ConfigPlace {
+        file: "a/lowroad.toml".into(),
+        line: 3,
+        column: 7,
+    };
+    let problem = ConfigProblem::at(place, "is odd");
     assert_eq!(problem.to_string(), "a/lowroad.toml:3:7: is odd");
 }
 
@@ -1203,7 +1216,13 @@ fn use_of_missing_build_feature_is_reported_with_position() {
         { pattern = \"*.php\", fastcgi = \"9000\" },\n\
         { pattern = \"/m\", module = \"m\" },\n\
         { pattern = \"*.sql\", pages = \"d\" }]\n";
-    let all = |lacking: &[BuildFeature]| match read(text, Path::new("f"), lacking, |_, _, _| ()) {
+    let all = |lacking: &[BuildFeature]| match read(
+        text.to_owned(),
+        Path::new("f"),
+        &NoFiles,
+        lacking,
+        |_, _, _| (),
+    ) {
         Ok(_) => String::new(),
         Err(problems) => lines(&problems),
     };
@@ -1219,7 +1238,16 @@ fn use_of_missing_build_feature_is_reported_with_position() {
     );
     assert_eq!(all(&[BuildFeature::Wasm]).lines().count(), 1);
     let off = "server.softirq = \"off\"\nsite = [{ root = \"r\" }]\n";
-    assert!(read(off, Path::new("f"), &BuildFeature::ALL, |_, _, _| ()).is_ok());
+    assert!(
+        read(
+            off.to_owned(),
+            Path::new("f"),
+            &NoFiles,
+            &BuildFeature::ALL,
+            |_, _, _| ()
+        )
+        .is_ok()
+    );
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::reader::{ConfigSection, ConfigValue, KeyPosition};
+use crate::secret::SecretReading;
 use crate::value::InvalidValue;
 use crate::{OriginUrl, TracesConfig, TracesEndpoint, named, origin};
 
@@ -117,10 +118,16 @@ fn millionths(text: &str) -> Option<u32> {
 fn headers(section: ConfigSection<'_>, names: &mut Vec<String>) -> Vec<(String, String)> {
     let headers = section.entries().filter_map(|(name, position, item)| {
         let is_valid = is_header(&section, name, &position, names);
-        let value = item.text()?;
+        let text = match item.secret()? {
+            SecretReading::Plain => item.text()?.to_owned(),
+            SecretReading::Text(text) => text,
+            SecretReading::Unread => String::new(),
+        };
+        let value = text.trim();
         // Other bytes would end up in the field in an encoding that the collector may not expect.
-        if !value.is_ascii() {
-            item.refuse("the value of a field", "ASCII");
+        if !value.is_ascii() || value.contains(|byte: char| byte.is_ascii_control()) {
+            // The value may be a secret, so it is not quoted.
+            item.report("not the value of a field", "ASCII, on one line");
             return None;
         }
         is_valid.then(|| (name.to_owned(), value.to_owned()))

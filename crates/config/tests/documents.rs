@@ -2,7 +2,7 @@
 //! committed pages are rendered from it.
 
 use lowroad_config::reference::{self, DefaultValue};
-use lowroad_config::{Config, SiteName, SiteRoot, StartTables, load, parse};
+use lowroad_config::{Config, ConfigDocument, SiteName, SiteRoot, StartTables, load, parse};
 use std::path::{Path, PathBuf};
 
 fn project(path: &str) -> PathBuf {
@@ -40,6 +40,7 @@ fn parse_valid(text: &str) -> Config {
     let mut config = config.unwrap_or_else(|problems| panic!("{}\n{text}", problems[0]));
     config.server.is_cache_chosen = false;
     config.start_tables = StartTables::default();
+    config.document = ConfigDocument::default();
     config
 }
 
@@ -116,7 +117,9 @@ fn reference_contains_all_tables() {
         }
     }
     for key in keys_allowed_in("zzz = 1\n[[site]]\nroot = \"r\"\n") {
-        assert!(paths.contains(&&*key), "{key}");
+        // These two are described with the file: they have no table of keys.
+        let is_of_file = ["include", "template"].contains(&&*key);
+        assert!(is_of_file || paths.contains(&&*key), "{key}");
     }
 }
 
@@ -262,4 +265,136 @@ fn example_configuration_loads_if_its_site_exists() {
     let loaded = load(&file, &[]);
     let is_there = project("examples/site/404.html").is_file();
     assert_eq!(loaded.is_ok(), is_there, "{loaded:?}");
+}
+
+/// The examples of the reference and of the folder `examples`, as JSON without merging and expanding.
+fn examples_as_json() -> Vec<(String, serde_json::Value)> {
+    let pages = reference::pages();
+    let blocks = pages.iter().flat_map(|(page, text)| {
+        let blocks = text.split("```toml\n").skip(1);
+        blocks.map(move |block| (page.clone(), block.split("```").next().unwrap_or_default()))
+    });
+    let files = [
+        "examples/lowroad.toml",
+        "examples/specweb99/lowroad.toml",
+        "dist/deb/lowroad.toml",
+    ];
+    let files = files.map(|file| (file.to_owned(), read(file)));
+    let mut texts: Vec<(String, String)> =
+        blocks.map(|(page, text)| (page, text.to_owned())).collect();
+    texts.extend(files);
+    texts
+        .into_iter()
+        .map(|(name, text)| {
+            let json = lowroad_config::toml_text_to_json(&text);
+            (name, json.expect("TOML"))
+        })
+        .collect()
+}
+
+/// Calls a function with a copy of the value for each of its tables, which has an unknown key.
+fn with_unknown_keys(value: &serde_json::Value, check: &mut impl FnMut(&serde_json::Value)) {
+    // Pointers of all tables, without those of free-form keys.
+    fn pointers(value: &serde_json::Value, pointer: &str, path: &str, found: &mut Vec<String>) {
+        match value {
+            serde_json::Value::Object(values) => {
+                let table = reference::table(path);
+                if path.is_empty() || table.is_some_and(|table| !table.keys.is_empty()) {
+                    found.push(pointer.to_owned());
+                }
+                for (key, value) in values {
+                    let path = if path.is_empty() {
+                        key.clone()
+                    } else {
+                        format!("{path}.{key}")
+                    };
+                    pointers(value, &format!("{pointer}/{key}"), &path, found);
+                }
+            }
+            serde_json::Value::Array(items) => {
+                for (index, item) in items.iter().enumerate() {
+                    pointers(item, &format!("{pointer}/{index}"), path, found);
+                }
+            }
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    pointers(value, "", "", &mut found);
+    for pointer in found {
+        let mut changed = value.clone();
+        changed.pointer_mut(&pointer).expect("a table")["zzz"] = 1.into();
+        check(&changed);
+    }
+}
+
+#[test]
+fn json_schema_accepts_examples_and_refuses_typos() {
+    let schema = reference::json_schema();
+    assert!(jsonschema::draft202012::meta::is_valid(&schema));
+    let validator = jsonschema::draft202012::new(&schema).expect("a schema");
+    let mut typo_count = 0;
+    for (name, example) in examples_as_json() {
+        let errors: Vec<String> = validator
+            .iter_errors(&example)
+            .map(|error| format!("{}: {error}", error.instance_path()))
+            .collect();
+        assert!(errors.is_empty(), "{name}: {errors:?}");
+        with_unknown_keys(&example, &mut |typo| {
+            typo_count += 1;
+            assert!(!validator.is_valid(typo), "{name}: {typo}");
+        });
+    }
+    assert!(typo_count > 100, "{typo_count}");
+    for text in [
+        "[server]\naffinity = 1",
+        "[server]\nworkers = 2000",
+        "[server]\nworkers = \"many\"",
+        "[server]\ncache = \"1T\"",
+        "[limits]\nidle_timeout = \"1 minute\"",
+        "[log]\nlevel = \"verbose\"",
+        "[site]\nroot = \"r\"",
+        "[[site]]\nsymlinks = true",
+        "[[site.route]]\nfastcgi = \"x\"",
+        "[[database]]\nname = \"d\"\nurl = { fil = \"x\" }",
+        "[admin]\ntoken = \"plain\"",
+        "[[origin]]\nname = \"o\"\nservers = [true]",
+        "sites = []",
+    ] {
+        let value = lowroad_config::toml_text_to_json(text).expect("TOML");
+        assert!(!validator.is_valid(&value), "{text}");
+    }
+}
+
+#[test]
+fn schema_has_the_defaults_that_it_accepts() {
+    for table in reference::TABLES {
+        let schema = reference::json_schema();
+        let definition = &schema["$defs"][table.path()];
+        for key in table.keys {
+            let Some(default) = definition["properties"][key.name].get("default") else {
+                continue;
+            };
+            let mut of_key = schema.clone();
+            of_key["properties"] = serde_json::json!({"key": definition["properties"][key.name]});
+            let validator = jsonschema::draft202012::new(&of_key).expect("a schema");
+            let value = serde_json::json!({"key": default});
+            assert!(validator.is_valid(&value), "{} {}", table.header, key.name);
+        }
+    }
+}
+
+#[test]
+fn example_configurations_are_formatted_once() {
+    for file in [
+        "examples/lowroad.toml",
+        "examples/specweb99/lowroad.toml",
+        "dist/deb/lowroad.toml",
+    ] {
+        let formatted = lowroad_config::format(&read(file)).expect("TOML");
+        let again = lowroad_config::format(&formatted);
+        assert_eq!(again.as_ref(), Ok(&formatted), "{file}");
+    }
+    let package = read("dist/deb/lowroad.toml");
+    assert_eq!(lowroad_config::format(&package), Ok(package));
 }

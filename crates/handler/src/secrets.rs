@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use lowroad_config::Config;
+use lowroad_config::{Config, SecretSource};
 
 static TAKEN: OnceLock<HashMap<String, String>> = OnceLock::new();
 
@@ -15,7 +15,12 @@ pub fn take(config: &Config) {
     // `get_or_init` runs this only once: a reload must not remove variables while other threads read the environment.
     TAKEN.get_or_init(|| {
         let urls = config.databases.iter().map(|database| &*database.url);
-        let variable_names = urls.flat_map(names);
+        let sources = config.document.secret_sources.iter();
+        let named = sources.filter_map(|source| match source {
+            SecretSource::Env(name) => Some(&**name),
+            SecretSource::File(_) | SecretSource::Credential(_) => None,
+        });
+        let variable_names = urls.flat_map(names).chain(named);
         let variables =
             variable_names.filter_map(|name| Some((name.to_string(), std::env::var(name).ok()?)));
         let secrets: HashMap<_, _> = variables.collect();

@@ -9,6 +9,7 @@ mod messages;
 mod named_files;
 mod path_walk;
 mod process;
+mod trusted_sources;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read};

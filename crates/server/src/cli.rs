@@ -1,5 +1,6 @@
 //! The command line: all commands, and the arguments of those without a file here.
 
+mod config;
 pub mod log;
 mod serve;
 pub mod servers;
@@ -9,13 +10,14 @@ pub mod softirq;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
-use lowroad_config::{self as config, Config};
-use lowroad_privileges::helper;
+use lowroad_config::{Config, ConfigProblem};
 
+pub use self::config::ConfigCommand;
 use self::log::LogCommand;
 use self::serve::{AccelerateArgs, ServeArgs};
 use self::servers::{ControlArgs, DashboardArgs, PurgeArgs, StatusArgs, TopArgs};
 use self::softirq::{AttachArgs, DetachArgs, DoctorArgs};
+use crate::config_files::ServerFiles;
 use crate::features;
 use crate::image::options as image;
 use crate::module_template::ModuleLanguage;
@@ -58,9 +60,9 @@ pub enum CliCommand {
         )]
         config: PathBuf,
     },
-    /// Describe the configuration file
+    /// Show, format, compare and describe configurations
     Config {
-        /// What to describe
+        /// What to do
         #[command(subcommand)]
         command: ConfigCommand,
     },
@@ -135,17 +137,6 @@ pub enum CliCommand {
     Doctor(DoctorArgs),
 }
 
-/// `lowroad config`.
-#[derive(Subcommand)]
-pub enum ConfigCommand {
-    /// Print the reference of all tables and keys in Markdown
-    Docs {
-        /// Write the pages into this folder instead
-        #[arg(value_name = "DIR")]
-        folder: Option<PathBuf>,
-    },
-}
-
 /// `lowroad new`.
 #[derive(Subcommand)]
 pub enum NewArgs {
@@ -191,8 +182,12 @@ pub struct ExplainArgs {
 /// # Errors
 /// All problems of the file, one a line.
 pub fn load(file: &Path) -> Result<Config, String> {
-    config::load_with(file, features::LACKING, helper::read).map_err(|problems| {
-        let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        format!("the configuration can't be used\n{}", lines.join("\n"))
-    })
+    lowroad_config::load_with(file, features::LACKING, &ServerFiles)
+        .map_err(|problems| problem_text(&problems))
+}
+
+/// The message with all problems of a configuration, one a line.
+pub fn problem_text(problems: &[ConfigProblem]) -> String {
+    let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    format!("the configuration can't be used\n{}", lines.join("\n"))
 }

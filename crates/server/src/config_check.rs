@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use lowroad_config::{AddressPrefix, Config, ModuleCode, RouteTo, RuleAction, SiteRoot};
 use lowroad_disk::{DiskFolder, FolderError};
@@ -18,7 +18,7 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 use crate::admin::access::AdminAccess;
 use crate::admin::listeners;
 use crate::traces::TraceExport;
-use crate::{cli, terminal_output};
+use crate::{cli, secret_file, terminal_output};
 
 mod log_check;
 mod log_targets;
@@ -49,7 +49,8 @@ pub fn check(file: &Path) -> Result<CheckOutcome, String> {
     warnings.extend(traces.and_then(log_targets::other_protocol));
     warnings.extend(host_bits(&config));
     warnings.extend(body_limits(&config));
-    let located_warnings = log_check::unknown_sites(&config, file);
+    let mut located_warnings = log_check::unknown_sites(&config);
+    located_warnings.extend(config.document.warnings.iter().map(ToString::to_string));
     accounts(&config, &mut problems);
     ticket_keys(&config, &mut problems);
     #[cfg(feature = "programs")]
@@ -64,6 +65,7 @@ pub fn check(file: &Path) -> Result<CheckOutcome, String> {
     let tokens = AdminAccess::new(&config.admin);
     problems.extend(tokens.err().map(|error| format!("admin: {error}")));
     warnings.extend(AdminAccess::warnings(&config.admin));
+    warnings.extend(secret_file::warnings(config.document.secret_files()));
     problems.extend(TraceExport::open(config.traces.as_ref()).err());
     disk_cache(&config, &mut warnings);
     // The server opens certificates and keys before it gives up root, so they are checked as root.
@@ -94,16 +96,20 @@ pub fn check(file: &Path) -> Result<CheckOutcome, String> {
     libraries(&config, &mut problems);
     #[cfg(feature = "wasm")]
     problems.extend(lowroad_routes::modules::check(&config).err());
-    // `text` serves only to find line numbers: if the file can't be read again, the problems are printed without them.
-    let text = std::fs::read_to_string(file).unwrap_or_default();
+    // The texts serve only to find line numbers: if a file can't be read again, its problems are printed without them.
+    let texts = config.document.files.iter().map(|file| {
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        (file.as_path(), text)
+    });
+    let lines = PathLines::new(texts);
     if !problems.is_empty() {
         problems.extend(warnings);
-        let mut lines = locate_problems(&problems.join("\n"), &text, file);
+        let mut lines = lines.locate(&problems.join("\n"));
         lines.extend(located_warnings);
         return Err(lines.join("\n"));
     }
     if !warnings.is_empty() || !located_warnings.is_empty() {
-        let mut lines = locate_problems(&warnings.join("\n"), &text, file);
+        let mut lines = lines.locate(&warnings.join("\n"));
         lines.extend(located_warnings);
         terminal_output::note(format_args!("{}", lines.join("\n")));
         return Ok(CheckOutcome::Warnings);
@@ -175,38 +181,39 @@ fn host_bits(config: &Config) -> Vec<String> {
     loose.map(warning).collect()
 }
 
-/// Prefixes each problem with the number of the first line that contains the problem's path, if there is one.
-pub fn locate_problems(problems: &str, text: &str, file: &Path) -> Vec<String> {
-    let folder = file.parent().unwrap_or(Path::new(""));
-    let lines = PathLines::new(text, folder);
-    let locate = |problem: &str| match lines.find(problem) {
-        Some(line) => format!("{}:{line}: {problem}", file.display()),
-        None => problem.to_owned(),
-    };
-    problems.lines().map(locate).collect()
-}
-
-/// Maps each quoted path of a configuration to the first line that contains it.
-struct PathLines(HashMap<String, usize>);
+/// Maps each quoted path of a configuration to the file and the first line that contain it.
+pub struct PathLines(HashMap<String, (PathBuf, usize)>);
 
 impl PathLines {
-    /// Collects the quoted strings of a configuration, as paths relative to its folder.
-    fn new(text: &str, folder: &Path) -> PathLines {
+    /// Collects the quoted strings of the files, as paths relative to the folder of each.
+    pub fn new<'f>(texts: impl Iterator<Item = (&'f Path, String)>) -> PathLines {
         let mut lines = HashMap::new();
-        for (number, line) in text.lines().enumerate() {
-            // Every second piece is inside quotes.
-            let quoted = line.split('"').skip(1).step_by(2);
-            for path in quoted.filter(|it| !it.is_empty()) {
-                // The configuration's relative paths are relative to its folder.
-                let path = folder.join(path).display().to_string();
-                lines.entry(path).or_insert(number + 1);
+        for (file, text) in texts {
+            let folder = file.parent().unwrap_or(Path::new(""));
+            for (number, line) in text.lines().enumerate() {
+                // Every second piece is inside quotes.
+                let quoted = line.split('"').skip(1).step_by(2);
+                for path in quoted.filter(|it| !it.is_empty()) {
+                    // Relative paths are relative to the folder of their file.
+                    let path = folder.join(path).display().to_string();
+                    lines.entry(path).or_insert((file.to_owned(), number + 1));
+                }
             }
         }
         PathLines(lines)
     }
 
-    /// The line number of the longest known path in the problem's text.
-    fn find(&self, problem: &str) -> Option<usize> {
+    /// Prefixes each problem with the place of the first line that contains the problem's path, if there is one.
+    pub fn locate(&self, problems: &str) -> Vec<String> {
+        let locate = |problem: &str| match self.find(problem) {
+            Some((file, line)) => format!("{}:{line}: {problem}", file.display()),
+            None => problem.to_owned(),
+        };
+        problems.lines().map(locate).collect()
+    }
+
+    /// The place of the longest known path in the problem's text.
+    fn find(&self, problem: &str) -> Option<&(PathBuf, usize)> {
         // A path may end at a colon, space or comma, and may itself contain these characters, so all possible ends are
         // tried.
         let starts = problem.match_indices(' ').map(|(at, _)| at + 1);
@@ -217,7 +224,7 @@ impl PathLines {
         });
         let matches = words.filter_map(|word| Some((word.len(), self.0.get(word)?)));
         // The longest path is the most specific: a folder's path is a prefix of the paths of its files.
-        matches.max_by_key(|(len, _)| *len).map(|(_, line)| *line)
+        matches.max_by_key(|(len, _)| *len).map(|(_, place)| place)
     }
 }
 
@@ -403,7 +410,8 @@ mod tests {
     #[test]
     fn problem_is_located_by_its_path() {
         let text = "root = \"/srv\"\n# a\ncertificate = [\"x.pem\", \"/srv/x.pem\"]\nkey = \"x.key\" # \"x.key\"\n";
-        let lines = PathLines::new(text, Path::new("/etc/lowroad"));
+        let file = Path::new("/etc/lowroad/lowroad.toml");
+        let lines = PathLines::new([(file, text.to_owned())].into_iter());
         for (problem, want) in [
             ("/etc/lowroad/x.pem: cannot be read", Some(3)),
             ("can't write /etc/lowroad/x.key: no", Some(4)),
@@ -412,7 +420,8 @@ mod tests {
             ("/mnt/etc/lowroad/x.key: no", None),
             ("the site has no certificate for a.example", None),
         ] {
-            assert_eq!(lines.find(problem), want, "{problem}");
+            let line = lines.find(problem).map(|(_, line)| *line);
+            assert_eq!(line, want, "{problem}");
         }
     }
 }

@@ -19,7 +19,9 @@
 mod admin;
 mod cli;
 mod config_check;
+mod config_command;
 mod config_docs;
+mod config_files;
 mod events;
 mod features;
 #[cfg_attr(not(feature = "image"), path = "stubs/image.rs")]
@@ -61,7 +63,7 @@ use lowroad_engine::{panic_policy, tasks};
 use lowroad_handler::allocator::MimallocAllocator;
 use lowroad_handler::memory::CountingAllocator;
 
-use cli::{CliCommand, CommandLine, ConfigCommand};
+use cli::{CliCommand, CommandLine};
 
 /// Counts allocations, because SQL pages have a memory limit. Uses mimalloc: a request to a handler makes about a dozen
 /// allocations, which are slow with the C library's allocator (docs/decisions/0011-mimalloc.md).
@@ -125,9 +127,10 @@ fn run(command: CliCommand) -> ExitCode {
             }
             checked => checked.map(|_| ()),
         },
-        CliCommand::Config {
-            command: ConfigCommand::Docs { folder },
-        } => config_docs::write(folder.as_deref()),
+        CliCommand::Config { command } => match config_command::run(&command) {
+            Ok(code) => return code,
+            Err(message) => Err(message),
+        },
         CliCommand::Completions { shell } => man_pages::completions(shell),
         CliCommand::ManPages { folder } => man_pages::pages(&folder),
         CliCommand::Reload(args) => admin::reload(&args),

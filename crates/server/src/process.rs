@@ -59,6 +59,7 @@ use crate::log_writers::{self, LogWriters};
 use crate::memory;
 use crate::reload::{self, ReloadCounts};
 use crate::running_server::{RunningServer, WorkerBox, lock, update_applications};
+use crate::secret_file;
 use crate::site_files::SiteFollower;
 use crate::start_settings::StartSettings;
 use crate::traces::TraceExport;
@@ -105,7 +106,11 @@ pub fn run(
     let tls = TlsListeners::start(&config, &logger, account.as_ref())?;
     let mut admin = AdminListeners::open(&config, &tls)?;
     let traces = TraceExport::open(config.traces.as_ref())?;
-    for warning in admin.warnings() {
+    let open_secrets = secret_file::warnings(config.document.secret_files());
+    for warning in admin.warnings().chain(&open_secrets) {
+        logger.warn(format_args!("{warning}"));
+    }
+    for warning in &config.document.warnings {
         logger.warn(format_args!("{warning}"));
     }
     let changes = Arc::<ChangeFeed>::default();

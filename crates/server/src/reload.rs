@@ -12,7 +12,6 @@ use std::time::Duration;
 use lowroad_config::Config;
 use lowroad_engine::worker::MailboxMessage;
 use lowroad_log::ErrorLogger;
-use lowroad_privileges::helper;
 use lowroad_routes::applications::ApplicationChanges;
 use lowroad_routes::route_builder::OpenedKinds;
 use lowroad_site::decision::WorkerCommand;
@@ -20,6 +19,7 @@ use lowroad_site::listeners::NewSockets;
 use lowroad_site::sites::SiteTable;
 use lowroad_tls_listener::TlsListeners;
 
+use crate::config_files::ServerFiles;
 use crate::features;
 use crate::level_sites::LevelSites;
 use crate::limits;
@@ -55,7 +55,7 @@ pub fn reload(
         running.reloads.attempts
     };
     // The server has given up root by now, so the privileged helper reads files that only root can read.
-    let loaded = lowroad_config::load_with(source, features::LACKING, helper::read)
+    let loaded = lowroad_config::load_with(source, features::LACKING, &ServerFiles)
         .map_err(|problems| problems.iter().map(ToString::to_string).collect());
     let applied: Result<PreviousConfig, Vec<String>> = loaded.and_then(|mut config| {
         // As at the start: otherwise the default cache size would look like a change that needs a restart.
@@ -251,6 +251,9 @@ fn prepare(running: &mut RunningServer, config: Config) -> Result<PreparedConfig
             );
             let sites = sites.map_err(|error| error.to_string())?;
             // Warnings do not prevent the configuration from being used.
+            for warning in &config.document.warnings {
+                running.logger.warn(format_args!("{warning}"));
+            }
             for fault in sites.faults() {
                 running.logger.warn(format_args!("{fault}"));
             }

@@ -1,14 +1,15 @@
 //! Reads files with secrets: tokens, and values of fields.
 
-use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use rustix::fs::OFlags;
+use lowroad_config::SECRET_LEN_MAX;
+use lowroad_privileges::helper;
+use rustix::fs::Mode;
 
 /// Maximum length of a secret's file; a longer one suggests a wrong file.
-const LEN_MAX: u64 = 4096;
+const LEN_MAX: u64 = SECRET_LEN_MAX as u64;
 
 /// Reads a regular file of at most 4 KiB.
 ///
@@ -16,11 +17,8 @@ const LEN_MAX: u64 = 4096;
 /// The file can't be read, is of another kind, or is longer.
 pub fn read(file: &Path) -> io::Result<Vec<u8>> {
     let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidInput, why);
-    // Opening a FIFO would wait for a writer without O_NONBLOCK, and a device may never end.
-    let opened = File::options()
-        .read(true)
-        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
-        .open(file)?;
+    // A device may never end.
+    let opened = helper::open(file)?;
     if !opened.metadata()?.is_file() {
         return Err(invalid("not a regular file".into()));
     }
@@ -33,4 +31,21 @@ pub fn read(file: &Path) -> io::Result<Vec<u8>> {
         ))),
         false => Ok(bytes),
     }
+}
+
+/// Whether users other than the owner and the group can read or write a file.
+pub fn is_open_to_others(file: &Path) -> bool {
+    let others = Mode::ROTH | Mode::WOTH;
+    file.metadata()
+        .is_ok_and(|meta| Mode::from_raw_mode(meta.mode()).intersects(others))
+}
+
+/// Warnings of files that other users can read or replace.
+pub fn warnings<'f>(files: impl Iterator<Item = &'f Path>) -> Vec<String> {
+    let open = files.filter(|file| is_open_to_others(file));
+    open.map(|file| {
+        let file = file.display();
+        format!("{file}: other users can read or replace this secret; chmod o-rwx {file}")
+    })
+    .collect()
 }

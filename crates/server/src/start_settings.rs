@@ -1,6 +1,8 @@
 //! The settings that a running server uses since its start. Reloads compare them with the new configuration.
 
-use lowroad_config::{AdminConfig, Config, LogConfig, ProcessConfig, StartTables, TracesConfig};
+use lowroad_config::{
+    AdminConfig, Config, EffectiveConfig, LogConfig, ProcessConfig, StartTables, TracesConfig,
+};
 
 /// The sections of a configuration that only a start applies.
 pub struct StartSettings {
@@ -9,6 +11,7 @@ pub struct StartSettings {
     traces: Option<TracesConfig>,
     admin: AdminConfig,
     tables: StartTables,
+    effective: EffectiveConfig,
 }
 
 impl StartSettings {
@@ -20,7 +23,13 @@ impl StartSettings {
             traces: config.traces.clone(),
             admin: config.admin.clone(),
             tables: config.start_tables.clone(),
+            effective: config.document.effective.clone(),
         }
+    }
+
+    /// The values in force at the start.
+    pub fn effective(&self) -> &EffectiveConfig {
+        &self.effective
     }
 
     /// The message that settings of a configuration are not in force, with their keys; `None` if all are.

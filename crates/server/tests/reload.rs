@@ -335,3 +335,132 @@ fn sighup_without_configuration_file_is_reported() {
     server.wait_for_error_line("there is no configuration file to reload");
     assert_eq!(server.get("/who").text(), "serve");
 }
+
+/// Runs the program; returns the exit code and all output.
+fn run(command: &mut Command) -> (Option<i32>, String) {
+    let output = command.output().expect("the program runs");
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    (output.status.code(), said)
+}
+
+#[test]
+fn included_files_are_compared_and_reloaded() {
+    let folder = TempFolder::new();
+    for name in ["one", "two"] {
+        folder.file(format!("{name}/who"), name);
+    }
+    let site = |root: &str| {
+        let text = format!("[[site]]\nuse = \"local\"\nroot = \"../{root}\"\n");
+        folder.file("sites/a.toml", text);
+    };
+    site("one");
+    let template = "[template.local]\nlisten = \"127.0.0.1:0\"\n";
+    let main = format!("include = \"sites/*.toml\"\n{}", config(&folder, template));
+    let server = TestServer::run(PROGRAM, &folder, &main);
+    assert_eq!(server.get("/who").text(), "one");
+
+    let file = folder.path().join("lowroad.toml");
+    let diff = || {
+        let mut diff = Command::new(PROGRAM);
+        diff.args(["config", "diff"]).arg(&file);
+        run(diff.arg("--admin").arg(admin(&folder)))
+    };
+    assert_eq!(diff(), (Some(0), String::new()));
+    site("two");
+    let (code, said) = diff();
+    assert_eq!((code, said.lines().count()), (Some(3), 2), "{said}");
+    assert!(
+        said.contains("+ site[#1].root = ") && said.contains("sites/a.toml:3"),
+        "{said}"
+    );
+
+    // Something that is no file is refused before it is read.
+    let fifo = folder.path().join("sites/b.toml");
+    let made = Command::new("mkfifo").arg(&fifo).status();
+    assert!(made.expect("mkfifo").success());
+    let (done, said) = command(&folder, "reload");
+    assert!(
+        !done && said.contains("sites/b.toml cannot be read: not a regular file"),
+        "{said}"
+    );
+    std::fs::remove_file(&fifo).expect("a FIFO");
+    std::fs::create_dir(&fifo).expect("a folder");
+    let (done, said) = command(&folder, "reload");
+    assert!(
+        !done && said.contains("sites/b.toml cannot be read"),
+        "{said}"
+    );
+    std::fs::remove_dir(&fifo).expect("a folder");
+    assert_eq!(server.get("/who").text(), "one");
+
+    let (done, said) = command(&folder, "reload");
+    assert!(done, "{said}");
+    assert_eq!(server.get("/who").text(), "two");
+    assert_eq!(diff(), (Some(0), String::new()));
+    let (code, said) = run(Command::new(PROGRAM).args(["config", "show"]).arg(&file));
+    assert!(code == Some(0) && said.contains("used at"), "{said}");
+}
+
+#[test]
+fn unusable_secrets_are_found_by_check() {
+    let folder = TempFolder::new();
+    folder.file("www/index.html", "x");
+    let token = folder.file("token", "0123456789abcdef\n");
+    folder.file("empty", "\n");
+    folder.file("long", "x".repeat(4097));
+    let made = Command::new("mkfifo")
+        .arg(folder.path().join("fifo"))
+        .status();
+    assert!(made.expect("mkfifo").success());
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&token, private).expect("a mode");
+    let check = |secret: &str| {
+        let text = format!(
+            "[admin]\nlisten = \"127.0.0.1:1\"\ntoken = {secret}\n[[site]]\nroot = \"www\"\nlisten = \"127.0.0.1:2\"\n"
+        );
+        let file = folder.file("lowroad.toml", text);
+        let mut check = Command::new(PROGRAM);
+        check.arg("check").arg("-c").arg(&file);
+        check.env("TOKEN", "0123456789abcdef").env("SHORT", "x");
+        run(check.env("CREDENTIALS_DIRECTORY", folder.path()))
+    };
+    for secret in [
+        "{ file = \"token\" }",
+        "{ env = \"TOKEN\" }",
+        "{ credential = \"token\" }",
+    ] {
+        let (code, said) = check(secret);
+        assert_eq!(code, Some(0), "{secret}: {said}");
+    }
+    for (secret, expected) in [
+        ("{ file = \"none\" }", "none can't be used: No such file"),
+        ("{ file = \"empty\" }", "empty can't be used: empty"),
+        ("{ file = \"long\" }", "longer than 4096 bytes"),
+        ("{ file = \"fifo\" }", "not a regular file"),
+        ("{ file = \".\" }", "can't be used: "),
+        (
+            "{ env = \"NONE_SUCH\" }",
+            "the variable NONE_SUCH can't be used: not set",
+        ),
+        ("{ env = \"SHORT\" }", "at least 16 printable characters"),
+        (
+            "{ credential = \"none\" }",
+            "the credential none can't be used: No such file",
+        ),
+    ] {
+        let (code, said) = check(secret);
+        assert!(
+            code == Some(1) && said.contains(expected),
+            "{secret}: {said}"
+        );
+    }
+    // A secret that other users can read is a warning.
+    let public = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    std::fs::set_permissions(&token, public).expect("a mode");
+    let (code, said) = check("{ file = \"token\" }");
+    assert!(
+        code == Some(3) && said.contains("other users can read or replace this secret"),
+        "{said}"
+    );
+}

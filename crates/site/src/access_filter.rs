@@ -88,7 +88,7 @@ fn is_selected(conditions: impl Iterator<Item = (bool, bool)>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use lowroad_config::{PathCondition, PathPattern, SiteCondition, StatusCondition};
+    use lowroad_config::{ConfigPlace, PathCondition, PathPattern, SiteCondition, StatusCondition};
 
     use super::*;
 
@@ -134,7 +134,11 @@ mod tests {
         let mut filter = filter(AccessLogConditions {
             sites: vec![SiteCondition {
                 name: "a.example".into(),
-                line: 1,
+                place: ConfigPlace {
+                    file: "lowroad.toml".into(),
+                    line: 1,
+                    column: 1,
+                },
             }],
             statuses: vec![
                 status(500, 599, false),

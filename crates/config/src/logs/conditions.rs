@@ -19,7 +19,7 @@ pub(super) fn conditions(section: &ConfigSection<'_>) -> AccessLogConditions {
     let sites = sites.iter().filter_map(|item| {
         Some(SiteCondition {
             name: item.text()?.to_owned(),
-            line: item.line(),
+            place: item.place(),
         })
     });
     let statuses = items("status");

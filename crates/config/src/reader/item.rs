@@ -2,9 +2,11 @@
 //!
 //! Like the rest of the reader, this module is independent of the schema.
 
-use super::text::{position, raw_offset};
+use super::text::raw_offset;
 use super::{ConfigSection, ConfigSource, KeyPosition};
 use crate::pattern::UnsupportedNotation;
+use crate::problem::ConfigPlace;
+use crate::secret::SecretSource;
 use crate::value::InvalidValue;
 use crate::{PathPattern, PathPatternError};
 use std::borrow::Cow;
@@ -71,12 +73,26 @@ impl<'d> ConfigValue<'d> {
         }
     }
 
-    pub(crate) fn is_array(&self) -> bool {
-        self.value.is_array()
+    pub(crate) fn is_table(&self) -> bool {
+        self.value.is_table()
     }
 
-    pub(crate) fn is_table(&self) -> bool {
-        self.value.as_table().is_some()
+    /// Records that the value is a secret.
+    pub(crate) fn record_secret(&self) {
+        let mut readings = self.source.readings.borrow_mut();
+        readings.secrets.insert(self.position.offset);
+    }
+
+    /// Reads the text of a secret; `None` without access to secrets.
+    pub(crate) fn read_secret(&self, source: &SecretSource) -> Result<Option<String>, String> {
+        let mut readings = self.source.readings.borrow_mut();
+        readings.secret_sources.push(source.clone());
+        let text = self.source.access.secret(source);
+        text.map_err(|error| format!("{source} can't be used: {error}"))
+    }
+
+    pub(crate) fn is_array(&self) -> bool {
+        self.value.is_array()
     }
 
     pub(crate) fn is_empty_array(&self) -> bool {
@@ -88,11 +104,29 @@ impl<'d> ConfigValue<'d> {
         self.text().map(|text| self.resolve(text))
     }
 
-    /// Resolves a path against the folder of the configuration file.
+    /// Resolves a path in the value against the folder of the file that contains the value.
     pub(crate) fn resolve(&self, path: &str) -> PathBuf {
+        let file = &self.source.map.locate(self.position.offset).file.path;
         // `join` keeps absolute paths.
-        let folder = self.source.file.parent().unwrap_or(Path::new(""));
-        folder.join(path)
+        let resolved = file.parent().unwrap_or(Path::new("")).join(path);
+        if resolved != Path::new(path) {
+            self.record_path(path, &resolved);
+        }
+        resolved
+    }
+
+    /// Records the value with a resolved path in place of the relative one.
+    fn record_path(&self, path: &str, resolved: &Path) {
+        let text = self.value.as_str().unwrap_or_default();
+        let resolved = resolved.display();
+        // The path may be only a part of the value: `unix:PATH`, `PATH/{host}`.
+        let text = match (text.strip_suffix(path), text.strip_prefix(path)) {
+            (Some(before), _) => format!("{before}{resolved}"),
+            (None, Some(after)) => format!("{resolved}{after}"),
+            (None, None) => return,
+        };
+        let mut readings = self.source.readings.borrow_mut();
+        readings.paths.insert(self.position.offset, text);
     }
 
     pub(crate) fn pattern(&self) -> Option<PathPattern> {
@@ -197,17 +231,17 @@ impl<'d> ConfigValue<'d> {
         message: impl Into<String>,
         allowed: impl Into<String>,
     ) {
-        let raw = self.source.text.get(self.position.offset..);
+        let raw = self.source.map.text_from(self.position.offset);
         let position = KeyPosition {
             key: self.position.key.clone(),
-            offset: self.position.offset + raw.map_or(0, |raw| raw_offset(raw, offset)),
+            offset: self.position.offset + raw_offset(raw, offset),
         };
         self.source.report(&position, message, allowed);
     }
 
-    /// The line of the value in the file.
-    pub(crate) fn line(&self) -> usize {
-        position(self.source.text.as_bytes(), self.position.offset).0
+    /// The place of the value.
+    pub(crate) fn place(&self) -> ConfigPlace {
+        self.source.map.place(self.position.offset)
     }
 
     /// The value as shown in problems: short, and on one line.

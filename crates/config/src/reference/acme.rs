@@ -100,8 +100,14 @@ pub(super) const AUTHORITY: TableReference = TableReference {
             "text",
             "External account binding: the identifier of the account's key.",
         ),
-        KeyReference::required("key_file", "path", "The file with that key, in base64.")
+        KeyReference::optional("key", "[secret](README.md#secrets)", "That key, in base64.")
             .only_with(&["key_id"]),
+        KeyReference::optional(
+            "key_file",
+            "path",
+            "The file with that key, instead of `key`.",
+        )
+        .only_with(&["key_id"]),
         KeyReference::with_described_default(
             "profile",
             "text",
@@ -127,7 +133,7 @@ directory = "https://acme-v02.api.letsencrypt.org/directory"
 [[acme.authority]]
 directory = "https://acme.example.net/directory"
 key_id = "kid-1"
-key_file = "/etc/lowroad/eab.key"
+key = { credential = "eab" }
 
 [[site]]
 names = "example.com"

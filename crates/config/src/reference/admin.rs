@@ -11,8 +11,8 @@ Prometheus and for other machines. [Observing a server](../observe.md) describes
     context: "[admin]\n",
     with_lines: &[
         ("listen", "listen = \"127.0.0.1:9145\"\n"),
-        ("token_file", "token_file = \"token\"\n"),
-        ("read_token_file", "read_token_file = \"token\"\n"),
+        ("token", "token = { file = \"token\" }\n"),
+        ("read_token", "read_token = { file = \"token\" }\n"),
         ("certificate", "certificate = \"cert.pem\"\nkey = \"key.pem\"\n"),
         ("client_ca", "client_ca = \"ca.pem\"\n"),
     ],
@@ -22,17 +22,29 @@ Prometheus and for other machines. [Observing a server](../observe.md) describes
             "address and port",
             "The address of the service, at which no site listens. Without `certificate` in clear text: use the loopback or a private network; the server warns of other addresses.",
         )
-        .only_with(&["token_file", "read_token_file", "client_ca"]),
+        .only_with(&["token", "read_token", "client_ca"]),
+        KeyReference::optional(
+            "token",
+            "[secret](README.md#secrets)",
+            "The token that permits everything: at least 16 characters on one line. Changes need a restart.",
+        )
+        .only_with(&["listen"]),
+        KeyReference::optional(
+            "read_token",
+            "[secret](README.md#secrets)",
+            "Another token, which permits looking only: metrics, status, explanations, the configuration.",
+        )
+        .only_with(&["listen"]),
         KeyReference::optional(
             "token_file",
             "path",
-            "A regular file of at most 4 KiB with the token that permits everything: at least 16 characters on one line. The server warns if other users can read it. It is read at the start, as root where the server starts as root.",
+            "The same as `token = { file = \"PATH\" }`, read at the start only.",
         )
         .only_with(&["listen"]),
         KeyReference::optional(
             "read_token_file",
             "path",
-            "A file with another token, which permits looking only: metrics, status, explanations.",
+            "The same for `read_token`.",
         )
         .only_with(&["listen"]),
         KeyReference::optional(
@@ -62,7 +74,7 @@ gets 429 for every request until the minute is over.
 ```toml
 [admin]
 listen = "127.0.0.1:9145"
-read_token_file = "/etc/lowroad/metrics.token"
+read_token = { file = "/etc/lowroad/metrics.token" }
 
 [[site]]
 root = "/srv/www"

@@ -206,7 +206,7 @@ See [`[[site.rule]]`](site-rule.md).
 pub(super) const FILE: &str = r#"
 ## The file
 
-The whole configuration is in one file; there are no includes. An unknown key is an error. Errors have the place, the key and the allowed values:
+An unknown key is an error. Errors have the place, the key and the allowed values:
 
 ```text
 lowroad.toml:12:1: site[0].lisen: unknown key; did you mean listen? (allowed: names, listen, root, …)
@@ -216,11 +216,86 @@ Line and column count from 1, the tables of an array from 0 (`site[0]` is the fi
 error in the TOML syntax is reported alone. A server that was built without a feature knows its keys and reports them:
 `lowroad.toml:9:11: site[0].route[0].fastcgi: this lowroad was built without programs`.
 
-**Reload.** SIGHUP and `lowroad reload` read the file again; if it has errors, the server keeps the old configuration. The stored responses of a
+**Reload.** SIGHUP and `lowroad reload` read the files and secrets again; if it has errors, the server keeps the old configuration. The stored responses of a
 site survive a reload if the settings that they depend on are unchanged: its folder, and all settings but `names`, `listen`, rules, redirects and error pages. A site with
 routes keeps them only if `names` and `listen`, and the modules and databases that it names, are unchanged too; in its routes and their origins, only limits,
 timeouts, buffering, balance, servers, weights and checks may change. So a reload can add servers to an `[[origin]]` and remove them. After a reload that puts another
 application behind the same name, [purge](../operation.md#purges).
+
+## Several files
+
+```toml
+include = ["sites/*.toml", "local/*.toml"]
+
+[server]
+cache = "1G"
+
+[[site]]
+root = "/srv/www"
+```
+
+`include`, at the top of a file, reads further files: paths relative to the file, with `*`, `?` and `[…]` in the file name only. Files that match a
+pattern are read in the order of their names, without those that begin with a dot; a pattern without matches in a folder with files is a warning, a missing file an error.
+Tables are united and arrays of tables are appended: those of the including file are first. A key that two files set is an error with both places.
+Relative paths are relative to the file that they are in. A configuration has at most 4,096 files and 64 MiB; included files may include others, 8 deep.
+
+## Templates
+
+```toml
+[template.php]
+index = ["index.php"]
+
+[[template.php.route]]
+pattern = "*.php"
+fastcgi = "unix:/run/php/php-fpm.sock"
+
+[[site]]
+use = "php"
+names = "example.com"
+listen = "*:80"
+root = "/srv/example.com"
+```
+
+`[template.NAME]` has keys for any table: a site, a route, a rule. `use = "NAME"`, or `use = ["A", "B"]`, in a table takes them over; of several
+templates, later ones win, and the table's own keys win over all. Subtables are united, arrays of tables appended, the template's first; an empty array drops
+them. Templates may use others, but not themselves, and add 1,000,000 values at most. Errors have the line in the template and the place of use; an
+unused template is a warning. In tables of free-form keys, such as `env`, `use` is one of these keys.
+
+## Secrets
+
+```toml
+[admin]
+listen = "127.0.0.1:9145"
+token = { file = "/etc/lowroad/admin.token" }
+
+[[database]]
+name = "shop"
+url = { credential = "shop-db" }
+
+[[application]]
+name = "shop"
+command = ["/srv/shop/server"]
+
+[application.env]
+API_KEY = { env = "SHOP_API_KEY" }
+
+[[site]]
+root = "/srv/www"
+```
+
+A secret is in a regular file (`file`), in an environment variable of the server (`env`), or in a systemd credential (`credential`: a file in
+`$CREDENTIALS_DIRECTORY`, from `LoadCredential=`). It is a text of 1 to 4,096 bytes; a line break at its end is dropped. Files are read at the start, as
+root where the server starts as root, and at each reload; credentials at the start. The server warns of files that other users can read or change. No
+command and no log shows a secret, nor a text that stands where a secret may be.
+
+## Tools
+
+| command | |
+|---|---|
+| `lowroad config show [FILE]` | all values in force, with defaults, each with its file and line; `--json` |
+| `lowroad config diff [FILE]` | the values that a reload would change; `lowroad config diff A B` compares two files |
+| `lowroad config format [FILE]` | the file with even spacing; `--write` changes it, `--check` reports whether it would |
+| `lowroad config schema` | a JSON Schema for editors, such as Taplo: `#:schema lowroad.schema.json` in the first line |
 "#;
 
 pub(super) const VALUES: &str = r#"

@@ -15,7 +15,7 @@ Code that answers requests of [routes](site-route.md) with `module` ([modules](.
         KeyReference::optional("linked", "name", "A module that is built into the server."),
         KeyReference::optional("library", "path", "A shared library."),
         KeyReference::optional("wasm", "path", "A WebAssembly module."),
-        KeyReference::optional("settings", "table", "`[module.settings]`: settings that the module receives at its start, as text; texts, numbers and booleans."),
+        KeyReference::optional("settings", "table", "`[module.settings]`: settings that the module receives at its start, as text; texts, numbers, booleans and [secrets](README.md#secrets)."),
         KeyReference::with_default("fetch", "list of `HOST:PORT`", "[]", "Servers that the module may fetch from by `http://` URLs: exact (`api.example.com:80`, `192.0.2.1:8080`, `[2001:db8::1]:80`), or with labels in front (`*.example.com:80`, without `example.com` itself). The port is always written. Other requests fail, and the error log reports them. Paths of the module's own site need no entry."),
         KeyReference::with_default("separate", "boolean", "false", "Run the library in a separate process, so that a crash ends only that.").only_with(&["library"]),
         KeyReference::with_default("memory", "size, 64K to 4G", "\"16M\"", "Memory of an instance. Beyond it `memory.grow` returns -1.").only_with(&["wasm"]),
@@ -77,7 +77,7 @@ pub(super) const APPLICATION: TableReference = TableReference {
         KeyReference::optional(
             "env",
             "table",
-            "`[application.env]`: environment variables in addition to those of the server.",
+            "`[application.env]`: environment variables in addition to those of the server; texts, numbers, booleans and [secrets](README.md#secrets).",
         ),
         KeyReference::optional(
             "ready",
@@ -138,7 +138,7 @@ pub(super) const DATABASE: TableReference = TableReference {
         KeyReference::required("name", "name", "The name for routes and templates; unique."),
         KeyReference::required(
             "url",
-            "text",
+            "text, or [secret](README.md#secrets)",
             "`sqlite:FILE`, `mysql://USER:PASSWORD@HOST/NAME` (or `mariadb://…`) or `postgres://USER:PASSWORD@HOST/NAME` (or `postgresql://…`). `${NAME}` stands for an environment variable.",
         ),
         KeyReference::with_default("connections", "1 to 1024", "8", "Concurrent connections."),

@@ -79,8 +79,8 @@ endpoint = "https://otlp.example.com/v1/traces"
 sample = 0.01
 service_name = "shop"
 
-[traces.header_files]
-Authorization = "/etc/lowroad/otlp.authorization"
+[traces.headers]
+Authorization = { credential = "otlp" }
 
 [traces.resource]
 "deployment.environment.name" = "production"
@@ -94,7 +94,7 @@ root = "/srv/www"
 pub(super) const HEADERS: TableReference = TableReference {
     header: "[traces.headers]",
     title: "fields of export requests",
-    intro: "Each key is the name of a field, each value its value. Secrets belong in [`[traces.header_files]`](traces-header_files.md).",
+    intro: "Each key is the name of a field, each value its value: a text, or a [secret](README.md#secrets) such as `Bearer TOKEN`.",
     context: "",
     with_lines: &[],
     keys: &[],
@@ -102,6 +102,7 @@ pub(super) const HEADERS: TableReference = TableReference {
 ```toml
 [traces.headers]
 X-Scope-OrgID = "shop"
+Authorization = { file = "/etc/lowroad/otlp.authorization" }
 
 [[site]]
 root = "/srv/www"

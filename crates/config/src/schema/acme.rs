@@ -1,5 +1,6 @@
 //! Automatic certificates by ACME (RFC 8555).
 
+use crate::secret::SecretText;
 use std::path::PathBuf;
 
 /// How certificates are obtained and stored. `[acme]`
@@ -43,9 +44,8 @@ pub enum AcmeChallenge {
 pub struct AcmeAuthority {
     /// The URL of its directory.
     pub directory: String,
-    /// External account binding: the key identifier that the authority's website issued, and the file with the key.
-    /// Default: none.
-    pub external: Option<(String, PathBuf)>,
+    /// External account binding: the key identifier that the authority's website issued, and the key. Default: none.
+    pub external: Option<(String, ExternalKey)>,
     /// The certificate profile. Default: the authority's default profile.
     pub profile: Option<String>,
     /// The root certificates that verify the authority's server, in PEM. Default: the system's.
@@ -61,6 +61,15 @@ pub struct OnDemandConfig {
     pub per_minute: u64,
     /// The maximum of names in total. Default 10,000; about 8 KB of memory each.
     pub names_max: u64,
+}
+
+/// The key of an external account, in base64.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExternalKey {
+    /// The file with the key.
+    File(PathBuf),
+    /// The key.
+    Text(SecretText),
 }
 
 impl AcmeAuthority {

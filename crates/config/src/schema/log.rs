@@ -1,6 +1,6 @@
 //! Targets and formats of the logs.
 
-use crate::PathPattern;
+use crate::{ConfigPlace, PathPattern};
 use lowroad_log::TextFormat;
 use lowroad_log::syslog::MessageTarget;
 use std::path::PathBuf;
@@ -90,13 +90,13 @@ impl Default for AccessLogConditions {
 pub struct SiteCondition {
     /// The name.
     pub name: String,
-    /// The line of the name in the file.
-    pub line: usize,
+    /// The place of the name.
+    pub place: ConfigPlace,
 }
 
 impl PartialEq for SiteCondition {
     fn eq(&self, other: &SiteCondition) -> bool {
-        // A moved line is no change of the log, which would need a restart.
+        // A moved name is no change of the log, which would need a restart.
         self.name == other.name
     }
 }

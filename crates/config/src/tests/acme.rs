@@ -32,7 +32,7 @@ fn all_keys_of_acme_are_read() {
         "#
     ));
     let mut first = AcmeAuthority::new("https://ca.example/directory");
-    first.external = Some(("id".into(), "/key".into()));
+    first.external = Some(("id".into(), ExternalKey::File("/key".into())));
     first.profile = Some("shortlived".into());
     first.roots = Some("/roots.pem".into());
     let expected = AcmeConfig {
@@ -103,7 +103,7 @@ fn acme_mistakes_are_reported_with_position() {
         ),
         (
             agreed("[[acme.authority]]\ndirectory = \"https://a\"\nkey_id = \"k\""),
-            "acme.authority[0]: one of key_id and key_file is missing",
+            "acme.authority[0]: one of key_id and key is missing",
         ),
         (
             agreed("[acme.on_demand]\nper_minute = 1"),

@@ -11,7 +11,7 @@ fn all_keys_of_admin_are_read() {
         listen: Some("127.0.0.1:9145".parse().expect("an address")),
         token_file: Some("/full".into()),
         read_token_file: Some("/read".into()),
-        tls: None,
+        ..AdminConfig::default()
     };
     assert_eq!(config.admin, expected);
     let one = good(&in_site(
@@ -25,7 +25,7 @@ fn admin_defaults() {
     assert_eq!(good(&in_site("")).admin, AdminConfig::default());
     assert_eq!(
         shown(&in_site("[admin]")),
-        "3:1: admin: the table is empty, so it opens nothing (allowed: listen together with a file of a token)"
+        "3:1: admin: the table is empty, so it opens nothing (allowed: listen together with a token)"
     );
 }
 
@@ -51,8 +51,8 @@ fn admin_address_is_not_that_of_a_site() {
 fn admin_listen_requires_token_file_and_vice_versa() {
     assert_eq!(
         shown(&in_site("[admin]\nlisten = \"127.0.0.1:9145\"")),
-        "3:1: admin: listen is set, but neither token_file, read_token_file nor client_ca \
-         (allowed: listen together with a file of a token, or with client_ca)"
+        "3:1: admin: listen is set, but neither token, read_token nor client_ca \
+         (allowed: listen together with a token, or with client_ca)"
     );
     assert_eq!(
         shown(&in_site("[admin]\ntoken_file = \"/full\"")),
@@ -104,7 +104,7 @@ fn admin_tls_is_read_and_checked() {
 fn admin_mistakes_are_reported_with_position() {
     assert_eq!(
         shown(&in_site("[admin]\nlisen = \"127.0.0.1:9145\"")),
-        "4:1: admin.lisen: unknown key; did you mean listen? (allowed: listen, token_file, read_token_file, certificate, key, full_clients, client_ca)"
+        "4:1: admin.lisen: unknown key; did you mean listen? (allowed: listen, token, read_token, token_file, read_token_file, certificate, key, full_clients, client_ca)"
     );
     assert!(
         shown(&in_site(

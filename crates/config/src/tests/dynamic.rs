@@ -420,7 +420,7 @@ fn invalid_route_values_are_refused() {
         (
             "pattern = \"/a/*\"\ncgi = \"c\"\nenv.A = [1]",
             "6:9: site[0].route[0].env.A: an array is not a plain value \
-             (allowed: a string without NUL, a number, true or false)",
+             (allowed: a string without NUL, a number, true, false, or a secret: { file = \"PATH\" })",
         ),
     ] {
         assert_eq!(shown(&in_route(lines)), expected, "{lines}");

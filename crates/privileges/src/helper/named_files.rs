@@ -4,28 +4,33 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use lowroad_config::{
-    AdminConfig, ClientAuthConfig, Config, LogTarget, RouteTo, RuleAction, SiteConfig,
+    AdminConfig, ClientAuthConfig, Config, ExternalKey, LogTarget, RouteTo, RuleAction, SiteConfig,
 };
 
 /// Sets of absolute paths.
 #[derive(Default)]
 pub struct NamedFiles {
-    /// Certificates, keys, password files, certificate authorities, and the configuration itself.
+    /// Certificates, keys, password files, certificate authorities, secrets, and the configuration itself.
     pub read: HashSet<PathBuf>,
     /// Logs.
     pub append: HashSet<PathBuf>,
 }
 
 impl NamedFiles {
-    /// The files that the configuration in `file` names.
-    pub fn from_config(config: &Config, file: &Path) -> NamedFiles {
-        let mut read: HashSet<PathBuf> = HashSet::from([file.to_owned()]);
+    /// The files that the configuration names, and its own.
+    pub fn from_config(config: &Config) -> NamedFiles {
+        let own = config.document.files.iter().map(PathBuf::as_path);
+        let own = own.chain(config.document.secret_files());
+        let mut read: HashSet<PathBuf> = own.filter_map(absolute).collect();
         for site in &config.sites {
             read.extend(site_files(site).filter_map(absolute));
         }
         read.extend(admin_files(&config.admin).filter_map(absolute));
         let authorities = config.acme.iter().flat_map(|acme| &acme.authorities);
-        let external = authorities.filter_map(|authority| Some(&authority.external.as_ref()?.1));
+        let external = authorities.filter_map(|authority| match &authority.external {
+            Some((_, ExternalKey::File(file))) => Some(file),
+            Some((_, ExternalKey::Text(_))) | None => None,
+        });
         read.extend(external.filter_map(absolute));
         let access = config.log.access.iter().map(|access| &access.path);
         let logs = std::iter::once(&config.log.error).chain(access);

@@ -1,17 +1,17 @@
 //! The helper process with root's rights: opens files for a server that has given up these rights.
 
 use std::fs::File;
-use std::io::Read;
 use std::os::unix::fs::fchown;
 use std::path::{Path, PathBuf};
 
 use lowroad_child_processes::message::PacketChannel;
-use lowroad_file_stamp::FileStamp;
+use lowroad_config::{ConfigFiles, TEXT_LEN_MAX};
 use rustix::thread::CapabilitySet;
 
 use super::messages::{self, OpenPurpose};
 use super::named_files::NamedFiles;
 use super::path_walk::{self, UntrustedPath};
+use super::trusted_sources::TrustedSources;
 use crate::account::UserIds;
 use crate::{capabilities, hide_process};
 
@@ -28,8 +28,8 @@ struct HelperState {
     owner: UserIds,
     /// The files that the last valid configuration names.
     named_files: NamedFiles,
-    /// The file stamp of the configuration when it was last read.
-    config_stamp: Option<FileStamp>,
+    /// The files and folders of the configuration, as they were when it was last read.
+    sources: TrustedSources,
 }
 
 /// Handles requests that arrive over standard input, until the server has ended.
@@ -46,7 +46,7 @@ pub fn serve(config: PathBuf, owner: UserIds) -> Result<(), String> {
         config,
         owner,
         named_files: NamedFiles::default(),
-        config_stamp: None,
+        sources: TrustedSources::default(),
     };
     while let Some((purpose, path)) = messages::receive_request(&channel) {
         let opened = helper.open(purpose, &path);
@@ -85,20 +85,20 @@ impl HelperState {
     /// Reads the configuration if it has changed. If it is invalid, the files of the previous one stay permitted, as in
     /// the server.
     fn reload_if_changed(&mut self) -> Result<(), UntrustedPath> {
-        let mut file = path_walk::open_config(&self.config)?;
-        // The stamp is that of the open file, since the path may refer to another file by now.
-        let stamp = FileStamp::from_file(&file).map_err(UntrustedPath::Io)?;
-        if self.config_stamp == Some(stamp) {
+        // The main file is checked at each request: with changed rights it permits nothing.
+        path_walk::open_config(&self.config)?;
+        if self.sources.are_unchanged() {
             return Ok(());
         }
-        let mut text = String::new();
-        file.read_to_string(&mut text).map_err(UntrustedPath::Io)?;
-        if let Ok(config) = lowroad_config::parse(&text, &self.config) {
-            self.named_files = NamedFiles::from_config(&config, &self.config);
-        } else {
-            self.named_files.read.insert(self.config.clone());
+        let sources = TrustedSources::default();
+        let text = sources.read(&self.config, TEXT_LEN_MAX);
+        let text = String::from_utf8(text.map_err(UntrustedPath::Io)?).unwrap_or_default();
+        match lowroad_config::parse_with(&text, &self.config, &sources) {
+            Ok(config) => self.named_files = NamedFiles::from_config(&config),
+            // The server reads these files to report the problems.
+            Err(_) => self.named_files.read.extend(sources.paths()),
         }
-        self.config_stamp = Some(stamp);
+        self.sources = sources;
         Ok(())
     }
 }
@@ -127,7 +127,7 @@ mod tests {
                 gid: NOBODY,
             },
             named_files: NamedFiles::default(),
-            config_stamp: None,
+            sources: TrustedSources::default(),
         }
     }
 
@@ -227,6 +227,39 @@ mod tests {
                 .expect_err("refused")
                 .contains("other users can change")
         );
+    }
+
+    #[test]
+    fn included_files_and_secrets_are_opened_while_only_root_can_change_them() {
+        let name = "included_files_and_secrets_are_opened_while_only_root_can_change_them";
+        if !rustix::process::geteuid().is_root() {
+            return skip(name, "not root");
+        }
+        let folder = TempFolder::new();
+        let at = |name: &str| folder.path().join(name);
+        let secret = folder.file("secret", "s");
+        let mut helper = helper(&folder, &at("key.pem"));
+        let is_opened =
+            |helper: &mut HelperState, path: &Path| helper.open(OpenPurpose::Read, path).is_ok();
+        folder.file(
+            "lowroad.toml",
+            "include = \"sites/*.toml\"\n[[site]]\nroot = \"/srv\"\n",
+        );
+        assert!(!is_opened(&mut helper, &secret));
+        // A new file changes the folder, not the main file.
+        let site = folder.file(
+            "sites/a.toml",
+            "[[database]]\nname = \"d\"\nurl = { file = \"../secret\" }\n",
+        );
+        let named = at("sites/../secret");
+        assert!(is_opened(&mut helper, &named) && is_opened(&mut helper, &site));
+        // Another user could name any file there.
+        chown(&site, Some(NOBODY), None).expect("an owner");
+        folder.file(
+            "sites/a.toml",
+            "[[database]]\nname = \"d\"\nurl = { file = \"/etc/shadow\" }\n",
+        );
+        assert!(!is_opened(&mut helper, Path::new("/etc/shadow")));
     }
 
     #[test]

@@ -2,15 +2,13 @@
 //! token and of its TLS certificate.
 
 use std::net::IpAddr;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use lowroad_config::AdminConfig;
+use lowroad_config::{AdminConfig, SecretText};
 use lowroad_engine::tls_session::ClientIdentity;
 use lowroad_http::status::StatusCode;
 use lowroad_limits::{ClientRates, RequestRate};
-use rustix::fs::Mode;
 
 use super::operations::AdminPermission;
 use super::problem::AdminProblem;
@@ -50,22 +48,26 @@ pub struct AdminCredentials<'a> {
 struct AdminToken(Vec<u8>);
 
 impl AdminAccess {
-    /// Reads the configured token files.
+    /// Reads the configured tokens.
     ///
     /// # Errors
     /// A file can't be read or contains no usable token: a message with a remedy.
     pub fn new(config: &AdminConfig) -> Result<AdminAccess, String> {
-        let token = |file: &Option<std::path::PathBuf>| match file {
-            Some(file) => AdminToken::read(file).map(Some),
-            None => Ok(None),
-        };
-        let full = token(&config.token_file)?;
-        let read = token(&config.read_token_file)?;
+        let token =
+            |key: &str, text: &Option<SecretText>, file: &Option<PathBuf>| match (text, file) {
+                (Some(text), _) => AdminToken::new(text.expose().as_bytes())
+                    .map(Some)
+                    .map_err(|problem| format!("{key}: {problem}")),
+                (None, Some(file)) => AdminToken::read(file).map(Some),
+                (None, None) => Ok(None),
+            };
+        let full = token("token", &config.token, &config.token_file)?;
+        let read = token("read_token", &config.read_token, &config.read_token_file)?;
         if let (Some(full), Some(read)) = (&full, &read)
             && full.matches(&read.0)
         {
             return Err(
-                "token_file and read_token_file have the same token, which would permit everything; \
+                "token and read_token are the same, which would permit everything; \
                  use two tokens"
                     .into(),
             );
@@ -86,7 +88,7 @@ impl AdminAccess {
         let mut warnings: Vec<String> = files
             .into_iter()
             .flatten()
-            .filter(|file| is_open_to_others(file))
+            .filter(|file| secret_file::is_open_to_others(file))
             .map(|file| {
                 let file = file.display();
                 format!(
@@ -130,20 +132,20 @@ impl AdminAccess {
             // address out.
             (None, _) => Err(self.refuse(
                 StatusCode::UNAUTHORIZED,
-                "send Authorization: Bearer with the token of token_file or read_token_file",
+                "send Authorization: Bearer with the token or read_token of the configuration",
             )),
             (Some(permission), _) if permission >= needed => Ok(permission),
             (_, Some(client)) => Err(self.refuse(
                 StatusCode::FORBIDDEN,
                 &format!(
-                    "the client certificate permits looking only; changes need the token of token_file, or the subject \
+                    "the client certificate permits looking only; changes need the other token, or the subject \
                      of the certificate in full_clients: {}",
                     client.subject
                 ),
             )),
             (_, None) => Err(self.refuse(
                 StatusCode::FORBIDDEN,
-                "this token permits looking only; changes need the token of token_file",
+                "this token permits looking only; changes need the other token",
             )),
         }
     }
@@ -167,7 +169,7 @@ impl AdminAccess {
         let Some(permission) = permission else {
             return Err(self.refuse(
                 StatusCode::UNAUTHORIZED,
-                "the token is neither that of token_file nor that of read_token_file, as the server read \
+                "the token is neither token nor read_token of the configuration, as the server read \
                  them at its start; send it as Authorization: Bearer TOKEN",
             ));
         };
@@ -210,14 +212,17 @@ impl AdminToken {
     fn read(file: &Path) -> Result<AdminToken, String> {
         let bytes =
             secret_file::read(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        AdminToken::new(&bytes).map_err(|problem| format!("{}: {problem}", file.display()))
+    }
+
+    fn new(text: &[u8]) -> Result<AdminToken, String> {
         // Editors and `openssl rand` end the file with a line break, which is no part of the token.
-        let token = bytes.trim_ascii();
+        let token = text.trim_ascii();
         let is_printable = token.iter().all(u8::is_ascii_graphic);
         if token.len() < TOKEN_LEN_MIN || !is_printable {
             return Err(format!(
-                "{}: a token is one word of at least {TOKEN_LEN_MIN} printable characters; \
-                 `openssl rand -hex 32` makes one",
-                file.display()
+                "a token is one word of at least {TOKEN_LEN_MIN} printable characters; \
+                 `openssl rand -hex 32` makes one"
             ));
         }
         Ok(AdminToken(token.to_vec()))
@@ -238,13 +243,6 @@ pub fn is_same_secret(secret: &[u8], other: &[u8]) -> bool {
         difference = std::hint::black_box(difference | (known ^ byte));
     }
     difference == 0
-}
-
-/// Whether users other than the owner and the group can read or write a file.
-fn is_open_to_others(file: &Path) -> bool {
-    let others = Mode::ROTH | Mode::WOTH;
-    file.metadata()
-        .is_ok_and(|meta| Mode::from_raw_mode(meta.mode()).intersects(others))
 }
 
 /// Whether only this machine and private networks can reach an address.
@@ -419,7 +417,7 @@ mod tests {
         };
         assert!(AdminAccess::new(&config(READ)).is_ok());
         let refusal = AdminAccess::new(&config(FULL)).err().expect("equal");
-        assert!(refusal.contains("the same token"), "{refusal}");
+        assert!(refusal.contains("are the same"), "{refusal}");
     }
 
     #[test]

@@ -82,6 +82,7 @@ impl AdminActions {
             AdminOperation::Snapshot => Ok(json(self.snapshot(permission))),
             AdminOperation::Events => self.events(permission),
             AdminOperation::Urls => Ok(json(self.urls(permission))),
+            AdminOperation::Config => self.config(),
             AdminOperation::Explain => self.explain(request),
             AdminOperation::Purge => self.purge(request),
             AdminOperation::Reload => self.reload(),
@@ -127,6 +128,22 @@ impl AdminActions {
     fn urls(&self, permission: AdminPermission) -> Bytes {
         let urls = HotUrls::new(&lock(&self.running), query_values(permission));
         urls.to_json().to_string().into()
+    }
+
+    /// The values in force; those of a start-only table are those of the start.
+    fn config(&self) -> AdminOutcome {
+        let (current, started) = {
+            let running = lock(&self.running);
+            let document = &running.config.document;
+            if document.files.is_empty() {
+                let detail = "the server was started without a configuration file";
+                return Err(AdminProblem::not_found(detail.to_owned()));
+            }
+            let started = running.start_settings.effective().clone();
+            (document.effective.clone(), started)
+        };
+        let in_force = current.with_start_tables(&started);
+        Ok(json(in_force.to_json().to_string().into()))
     }
 
     fn events(&self, permission: AdminPermission) -> AdminOutcome {

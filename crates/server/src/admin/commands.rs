@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use lowroad_config::EffectiveConfig;
 use lowroad_http::method::Method;
 use lowroad_http::status::StatusCode;
 use lowroad_response_cache::purge::PurgeReport;
@@ -164,6 +165,20 @@ pub fn status_values(admin: Option<&Path>) -> Result<Vec<Value>, String> {
         Ok(value)
     });
     values.collect()
+}
+
+/// The values in force of the only running server, without secrets.
+///
+/// # Errors
+/// When there is not exactly one server, or it was started without a configuration file.
+pub fn running_config(admin: Option<&Path>) -> Result<EffectiveConfig, String> {
+    let path = only_socket(admin)?;
+    let response = http_client::call(&path, Method::Get, "/v1/config", Some(TIMEOUT))
+        .map_err(|error| connect_failure(&path, &error))?;
+    let text = response.into_text()?;
+    let value: Option<Value> = serde_json::from_str(&text).ok();
+    let config = value.as_ref().and_then(EffectiveConfig::from_json);
+    config.ok_or_else(|| format!("{}: another version of Lowroad", path.display()))
 }
 
 /// `lowroad reload`: waits until the configuration is in force.

@@ -23,6 +23,8 @@ pub enum AdminOperation {
     Events,
     /// The URLs with the most requests, as JSON.
     Urls,
+    /// The values of the configuration in force, as JSON.
+    Config,
     /// An explanation of how a request would be answered.
     Explain,
     /// Purges stored responses.
@@ -45,7 +47,7 @@ pub enum AdminPermission {
 }
 
 /// The method, path, operation and permission of each operation; the OpenAPI document must have the same paths.
-pub const OPERATIONS: [(Method, &str, AdminOperation, AdminPermission); 12] = [
+pub const OPERATIONS: [(Method, &str, AdminOperation, AdminPermission); 13] = [
     (
         Method::Get,
         "/",
@@ -86,6 +88,12 @@ pub const OPERATIONS: [(Method, &str, AdminOperation, AdminPermission); 12] = [
         Method::Get,
         "/v1/urls",
         AdminOperation::Urls,
+        AdminPermission::Read,
+    ),
+    (
+        Method::Get,
+        "/v1/config",
+        AdminOperation::Config,
         AdminPermission::Read,
     ),
     (

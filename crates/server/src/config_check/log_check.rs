@@ -69,7 +69,7 @@ pub fn served_logs(config: &Config) -> Vec<String> {
 }
 
 /// Finds conditions of access logs that no site fulfils. The warnings begin with file and line.
-pub fn unknown_sites(config: &Config, file: &Path) -> Vec<String> {
+pub fn unknown_sites(config: &Config) -> Vec<String> {
     let logs = config.log.access.iter();
     let conditions: Vec<_> = logs.flat_map(|log| &log.conditions.sites).collect();
     if conditions.is_empty() {
@@ -90,8 +90,8 @@ pub fn unknown_sites(config: &Config, file: &Path) -> Vec<String> {
         .map(|condition| {
             format!(
                 "{}:{}: log: no site has {:?} as the first of its names",
-                file.display(),
-                condition.line,
+                condition.place.file.display(),
+                condition.place.line,
                 condition.name
             )
         })

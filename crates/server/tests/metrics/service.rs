@@ -50,7 +50,7 @@ fn read_token_does_not_permit_commands() {
     }
     for path in COMMANDS {
         let detail = problem(&observed.call("POST", path, READ), 403);
-        assert!(detail.contains("token_file"), "{detail}");
+        assert!(detail.contains("read_token"), "{detail}");
     }
     for token in [READ, FULL] {
         for path in ["/metrics", "/v1/status", "/v1/snapshot", "/openapi.json"] {

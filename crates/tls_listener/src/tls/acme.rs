@@ -10,7 +10,7 @@ use lowroad_acme::{
     CertificateView, ChallengeMethod, ChallengeTokens, DnsHook, ExternalAccount, OnDemandSettings,
     RenewalStep, Severity,
 };
-use lowroad_config::{self as config, AcmeChallenge, AcmeConfig, Config, SiteName};
+use lowroad_config::{self as config, AcmeChallenge, AcmeConfig, Config, ExternalKey, SiteName};
 use lowroad_engine::panic_policy;
 use lowroad_log::{ErrorLogger, LogLevel};
 use lowroad_privileges::helper;
@@ -331,10 +331,13 @@ pub fn settings(acme: &AcmeConfig, sites: Vec<Vec<String>>) -> Result<AcmeSettin
 }
 
 fn authority(named: &config::AcmeAuthority) -> Result<AuthoritySettings, String> {
-    let external = named.external.as_ref().map(|(key_id, file)| {
-        let key = helper::open(file)
-            .and_then(std::io::read_to_string)
-            .map_err(|error| format!("acme: {}: {error}", file.display()))?;
+    let external = named.external.as_ref().map(|(key_id, key)| {
+        let key = match key {
+            ExternalKey::Text(text) => text.expose().to_owned(),
+            ExternalKey::File(file) => helper::open(file)
+                .and_then(std::io::read_to_string)
+                .map_err(|error| format!("acme: {}: {error}", file.display()))?,
+        };
         Ok::<_, String>(ExternalAccount {
             key_id: key_id.clone(),
             key: key.trim().to_owned(),

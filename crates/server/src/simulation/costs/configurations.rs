@@ -41,6 +41,8 @@ fn locate_site_problems(count: usize) -> Box<dyn FnMut()> {
     let problems = (0..count).map(|number| format!("/etc/{number}.pem: can't be read\n"));
     let problems: String = problems.collect();
     Box::new(move || {
-        config_check::locate_problems(&problems, &text, Path::new("/etc/lowroad.toml"));
+        let file = Path::new("/etc/lowroad.toml");
+        let lines = config_check::PathLines::new([(file, text.clone())].into_iter());
+        lines.locate(&problems);
     })
 }
