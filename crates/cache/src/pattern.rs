@@ -7,10 +7,12 @@
 //! the connection; and a URL without a port matches every port, since clients send the port of a mapping (such as that
 //! of a container) that the server does not know.
 
+use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 
-use lowroad_http::host;
+use lowroad_http::refusal::RequestRefusal;
+use lowroad_http::{host, target as request_target};
 
 /// The port of an authority without one.
 const PORT_DEFAULT: u16 = 80;
@@ -48,11 +50,20 @@ pub enum RequestPatternError {
     StarInHost,
     /// The target contains a space, a `#`, or a non-ASCII character.
     Target,
+    /// Requests for this path are refused, so no response to them is stored.
+    Path(RequestRefusal),
 }
 
 impl fmt::Display for RequestPatternError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            RequestPatternError::Path(refusal) => {
+                return write!(
+                    f,
+                    "{}, so requests for it are refused, and no response to them is stored",
+                    refusal.as_str()
+                );
+            }
             RequestPatternError::Scheme => {
                 "not `all`, host:NAME, tag:NAME, group:NAME, or a URL that begins with http:// or \
                  https:// and may end in *"
@@ -236,12 +247,27 @@ fn read_target(target: &str) -> Result<(Vec<u8>, bool), RequestPatternError> {
         Some(prefix) => (prefix, true),
         None => (target, false),
     };
-    let target = match target.starts_with('/') {
-        true => decode_target(target.as_bytes()),
-        // `http://host?query` has an empty path, which means `/`.
-        false => decode_target(&[b"/", target.as_bytes()].concat()),
+    // `http://host?query` has an empty path, which means `/`.
+    let root = if target.starts_with('/') { "" } else { "/" };
+    let target = [root.as_bytes(), target.as_bytes()].concat();
+    check_path(&target, is_prefix).map_err(RequestPatternError::Path)?;
+    Ok((decode_target(&target), is_prefix))
+}
+
+/// Checks that a server would accept requests for the path of a target.
+fn check_path(target: &[u8], is_prefix: bool) -> Result<(), RequestRefusal> {
+    let query = target.iter().position(|byte| *byte == b'?');
+    let end = match (query, is_prefix) {
+        (Some(query), _) => query,
+        (None, false) => target.len(),
+        // The last segment of a prefix is incomplete: `/.` may be the start of `/.well-known`.
+        (None, true) => target
+            .iter()
+            .rposition(|byte| *byte == b'/')
+            .map_or(0, |at| at + 1),
     };
-    Ok((target, is_prefix))
+    let mut scratch = vec![0; end];
+    request_target::decode_with_slashes(&target[..end], &mut scratch).map(drop)
 }
 
 /// A target in the form used for comparing purges: percent escapes decoded, and the slashes of the path merged. The
@@ -316,6 +342,30 @@ mod tests {
         assert!(matches("http://a/x*", "a", 80, "/xyz?q"));
         assert!(!matches("http://a/x*", "a", 80, "/y"));
         assert!(matches("http://a/*", "a", 80, "/"));
+    }
+
+    #[test]
+    fn paths_that_no_request_has_are_refused() {
+        for (url, refusal) in [
+            ("http://a/../x", RequestRefusal::PathDots),
+            ("http://a/x/%2e%2e?q", RequestRefusal::PathDots),
+            ("http://a/../x*", RequestRefusal::PathDots),
+            ("http://a/%zz", RequestRefusal::PathEscape),
+            ("http://a/%z/x*", RequestRefusal::PathEscape),
+            ("http://a/%00", RequestRefusal::PathNul),
+        ] {
+            let error = RequestPattern::parse(url).err();
+            assert_eq!(error, Some(RequestPatternError::Path(refusal)), "{url}");
+        }
+        // The last segment of a prefix is incomplete, and a query may contain anything.
+        for url in [
+            "http://a/.*",
+            "http://a/x/%2*",
+            "http://a/x?../%zz*",
+            "http://a?%",
+        ] {
+            assert!(RequestPattern::parse(url).is_ok(), "{url}");
+        }
     }
 
     #[test]
@@ -431,7 +481,7 @@ mod tests {
         assert!(matches("http://a:8080/", "", 8080, "/"));
         assert!(matches("http://a/", "not a name", 80, "/"));
         assert!(matches("http://a/%61b", "a", 80, "/a%62"));
-        assert!(matches("http://a/100%", "a", 80, "/100%"));
+        assert!(matches("http://a/?100%", "a", 80, "/?100%"));
         let pattern = RequestPattern::parse("http://a:81/x").expect("a URL");
         assert!(
             pattern.matches(b"a", None, b"/x"),

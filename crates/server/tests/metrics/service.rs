@@ -89,6 +89,8 @@ fn invalid_requests_get_problem_details() {
         ("POST", "/v1/purge?target=word", 400),
         ("POST", "/v1/purge?target=all&soft=2", 400),
         ("POST", "/v1/purge?target=all&port=1", 404),
+        ("POST", "/v1/purge?target=http://a.example/../x", 400),
+        ("POST", "/v1/purge?target=http://a.example/%25zz", 400),
     ] {
         problem(&observed.call(method, target, FULL), status);
     }
