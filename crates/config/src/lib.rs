@@ -173,7 +173,7 @@ fn config(
         .map(buffering::buffering)
         .unwrap_or_default();
     let log = top.section("log").map(logs::log).unwrap_or_default();
-    let (admin, admin_position) = top.section("admin").map(admin::admin).unzip();
+    let (admin, admin_marks) = top.section("admin").map(admin::admin).unzip();
     let admin = admin.unwrap_or_default();
     let acme = top.section("acme").map(acme::acme);
     let (traces, traces_tls_mark) = top.section("traces").map(traces::traces).unzip();
@@ -222,8 +222,8 @@ fn config(
     // Origin names are first replaced by their definitions: `feature::check` below looks for https among the servers.
     origin::resolve(source, &mut sites, &origins);
     check::names_and_listeners(source, &sites);
-    if let Some(position) = admin_position {
-        check::admin_listener(source, &position, &admin, &sites);
+    if let Some(marks) = &admin_marks {
+        check::admin_listener(source, &marks.listen, &admin, &sites);
     }
     check::proxies(source, &sites, &server);
     tls::check(source, &sites, &server);
@@ -231,7 +231,10 @@ fn config(
     // `extra_checks` checks the paths on disk; it does nothing unless `load` passed it.
     extra_checks(source, &sites, &modules);
     feature::check(source, &sites, &modules, &databases, missing_features);
-    feature::check_tls(source, traces_tls_mark.flatten().as_ref(), missing_features);
+    let admin_tls_mark = admin_marks.and_then(|marks| marks.tls);
+    for mark in [traces_tls_mark.flatten(), admin_tls_mark] {
+        feature::check_tls(source, mark.as_ref(), missing_features);
+    }
     let module_names = modules.iter().map(|(it, marks)| (&*it.name, &marks.name));
     named::check_unique(source, "module", module_names);
     let database_names = databases.iter().map(|(it, position)| (&*it.name, position));

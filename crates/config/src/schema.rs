@@ -21,7 +21,7 @@ mod tls;
 mod traces;
 
 pub use acme::{AcmeAuthority, AcmeChallenge, AcmeConfig, OnDemandConfig};
-pub use admin::AdminConfig;
+pub use admin::{AdminClientConfig, AdminConfig, AdminTlsConfig};
 pub use alias::AliasConfig;
 pub use caching::{CacheBypass, CacheConfig, CookieStorage};
 pub use class::{ClassConfig, ClassMembers, FieldMatch};

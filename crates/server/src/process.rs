@@ -102,7 +102,7 @@ pub fn run(
     }
     // TLS is prepared before root is given up, because usually only root can read private keys.
     let tls = TlsListeners::start(&config, &logger, account.as_ref())?;
-    let mut admin = AdminListeners::open(&config)?;
+    let mut admin = AdminListeners::open(&config, &tls)?;
     let traces = TraceExport::open(config.traces.as_ref())?;
     for warning in admin.warnings() {
         logger.warn(format_args!("{warning}"));
@@ -188,9 +188,9 @@ pub fn run(
     let end_requested = end_signals().map_err(text)?;
     let running = Arc::new(Mutex::new(running));
     admin.serve(running.clone(), sender.clone()).map_err(text)?;
-    if let Some(address) = admin.tcp_address() {
+    if let Some(url) = admin.url() {
         let logger = lock(&running).logger.clone();
-        logger.info(format_args!("metrics and commands at http://{address}/"));
+        logger.info(format_args!("metrics and commands at {url}"));
     }
     // Only workers can answer the requests of the level's daemon, so they must be running.
     if let Some(processes) = &managed_level.processes {

@@ -68,6 +68,11 @@ impl TlsListeners {
         None
     }
 
+    /// The admin service has no TLS.
+    pub fn admin_endpoint(&self) -> Option<Arc<TlsEndpoint>> {
+        None
+    }
+
     /// Does nothing: no certificates are obtained.
     ///
     /// # Errors

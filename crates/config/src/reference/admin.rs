@@ -13,14 +13,16 @@ Prometheus and for other machines. [Observing a server](../observe.md) describes
         ("listen", "listen = \"127.0.0.1:9145\"\n"),
         ("token_file", "token_file = \"token\"\n"),
         ("read_token_file", "read_token_file = \"token\"\n"),
+        ("certificate", "certificate = \"cert.pem\"\nkey = \"key.pem\"\n"),
+        ("client_ca", "client_ca = \"ca.pem\"\n"),
     ],
     keys: &[
         KeyReference::optional(
             "listen",
             "address and port",
-            "The address of the service, at which no site listens. Clear text: use the loopback or a private network; the server warns of other addresses.",
+            "The address of the service, at which no site listens. Without `certificate` in clear text: use the loopback or a private network; the server warns of other addresses.",
         )
-        .only_with(&["token_file", "read_token_file"]),
+        .only_with(&["token_file", "read_token_file", "client_ca"]),
         KeyReference::optional(
             "token_file",
             "path",
@@ -33,15 +35,48 @@ Prometheus and for other machines. [Observing a server](../observe.md) describes
             "A file with another token, which permits looking only: metrics, status, explanations.",
         )
         .only_with(&["listen"]),
+        KeyReference::optional(
+            "certificate",
+            "path",
+            "The certificate of the address, in PEM, with its intermediate certificates: the address then speaks TLS only. Renewed files are used within a second, unless only root can read them, then within a minute.",
+        )
+        .only_with(&["listen"]),
+        KeyReference::optional("key", "path", "The certificate's key, in PEM; may be the same file.").only_with(&["certificate"]),
+        KeyReference::optional(
+            "client_ca",
+            "path",
+            "The authorities of client certificates, in PEM. The handshake refuses a client without a certificate of theirs; any other client may look without a token. It is read at the start.",
+        )
+        .only_with(&["certificate"]),
+        KeyReference::optional(
+            "full_clients",
+            "text, or array",
+            "The subjects of client certificates that permit everything, as in RFC 4514, such as `\"CN=deploy,O=Example\"`; a refusal (403) shows the subject of the client. Other clients of `client_ca` also need the token of `token_file` for changes.",
+        )
+        .only_with(&["client_ca"]),
     ],
     notes: r#"
-Clients send `Authorization: Bearer TOKEN`. A missing or wrong token gets 401. An address that sends more than 10 wrong tokens in a minute
+Clients send `Authorization: Bearer TOKEN`, unless their certificate suffices. A missing or wrong token gets 401. An address that sends more than 10 wrong tokens in a minute
 gets 429 for every request until the minute is over.
 
 ```toml
 [admin]
 listen = "127.0.0.1:9145"
 read_token_file = "/etc/lowroad/metrics.token"
+
+[[site]]
+root = "/srv/www"
+```
+
+With mutual TLS, for Prometheus (`tls_config` with `ca_file`, `cert_file` and `key_file`) and `curl --cacert CA --cert CERT --key KEY`:
+
+```toml
+[admin]
+listen = "10.0.0.5:9145"
+certificate = "/etc/lowroad/admin.pem"
+key = "/etc/lowroad/admin.key"
+client_ca = "/etc/lowroad/operators.pem"
+full_clients = "CN=deploy,O=Example"
 
 [[site]]
 root = "/srv/www"

@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use lowroad_config::{ClientAuthConfig, Config, LogTarget, RouteTo, RuleAction, SiteConfig};
+use lowroad_config::{
+    AdminConfig, ClientAuthConfig, Config, LogTarget, RouteTo, RuleAction, SiteConfig,
+};
 
 /// Sets of absolute paths.
 #[derive(Default)]
@@ -21,6 +23,7 @@ impl NamedFiles {
         for site in &config.sites {
             read.extend(site_files(site).filter_map(absolute));
         }
+        read.extend(admin_files(&config.admin).filter_map(absolute));
         let authorities = config.acme.iter().flat_map(|acme| &acme.authorities);
         let external = authorities.filter_map(|authority| Some(&authority.external.as_ref()?.1));
         read.extend(external.filter_map(absolute));
@@ -35,6 +38,15 @@ impl NamedFiles {
             append: logs.collect(),
         }
     }
+}
+
+/// The files of the admin service's TLS. Its tokens are read only at the start.
+fn admin_files(admin: &AdminConfig) -> impl Iterator<Item = &PathBuf> {
+    let tls = admin.tls.iter();
+    tls.flat_map(|tls| {
+        let authorities = tls.clients.iter().map(|clients| &clients.authorities);
+        authorities.chain([&tls.certificate, &tls.key])
+    })
 }
 
 fn site_files(site: &SiteConfig) -> impl Iterator<Item = &PathBuf> {

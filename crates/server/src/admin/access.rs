@@ -1,5 +1,5 @@
 //! Access control of the admin service: a client of the Unix socket has all permissions, a client over TCP those of its
-//! token.
+//! token and of its TLS certificate.
 
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use lowroad_config::AdminConfig;
+use lowroad_engine::tls_session::ClientIdentity;
 use lowroad_http::status::StatusCode;
 use lowroad_limits::{ClientRates, RequestRate};
 use rustix::fs::Mode;
@@ -25,12 +26,24 @@ const WRONG_TOKENS: RequestRate = RequestRate {
     burst: 10,
 };
 
-/// The valid tokens, and the rate limiter of wrong ones.
+/// The valid tokens and certificates, and the rate limiter of wrong tokens.
 pub struct AdminAccess {
     full: Option<AdminToken>,
     read: Option<AdminToken>,
+    /// The subjects (RFC 4514) of client certificates that permit everything.
+    full_subjects: Vec<String>,
     wrong: ClientRates,
     refused: AtomicU64,
+}
+
+/// The credentials of a request over TCP.
+pub struct AdminCredentials<'a> {
+    /// The client's address.
+    pub peer: IpAddr,
+    /// The Authorization field.
+    pub authorization: Option<&'a [u8]>,
+    /// The client certificate, verified by the handshake.
+    pub client: Option<&'a ClientIdentity>,
 }
 
 /// A token. `Debug` does not show its bytes.
@@ -57,9 +70,11 @@ impl AdminAccess {
                     .into(),
             );
         }
+        let clients = config.tls.as_ref().and_then(|tls| tls.clients.as_ref());
         Ok(AdminAccess {
             full,
             read,
+            full_subjects: clients.map_or_else(Vec::new, |it| it.full_subjects.clone()),
             wrong: ClientRates::new(WRONG_TOKENS),
             refused: AtomicU64::new(0),
         })
@@ -80,35 +95,66 @@ impl AdminAccess {
             })
             .collect();
         if let Some(listen) = config.listen
+            && config.tls.is_none()
             && !is_private(listen.ip())
         {
             warnings.push(format!(
                 "admin.listen: {listen} may be reachable from other networks, and clients send their tokens \
-                 in clear text; use a loopback or private address, or a TLS proxy"
+                 in clear text; use a loopback or private address, or TLS (certificate and key)"
             ));
         }
         warnings
     }
 
-    /// Checks the Authorization field of a client over TCP.
+    /// Checks the credentials of a client over TCP: its verified certificate and its Authorization field. Returns the
+    /// greater permission.
     ///
     /// # Errors
-    /// The token is missing or wrong, permits too little, or the client has sent too many wrong ones.
+    /// No credentials, a wrong token, too little permission, or too many wrong tokens from this address.
     pub fn check(
         &self,
-        peer: IpAddr,
-        authorization: Option<&[u8]>,
+        credentials: &AdminCredentials<'_>,
         needed: AdminPermission,
         now_ms: u64,
-    ) -> Result<(), AdminProblem> {
-        let Some(authorization) = authorization else {
+    ) -> Result<AdminPermission, AdminProblem> {
+        let by_token = match credentials.authorization {
+            Some(authorization) => {
+                Some(self.token_permission(credentials.peer, authorization, now_ms)?)
+            }
+            None => None,
+        };
+        let by_certificate = credentials.client.map(|it| self.subject_permission(it));
+        // The permissions are ordered: `Full` includes `Read`.
+        match (by_token.max(by_certificate), credentials.client) {
             // Not a guess, so it does not count as one: otherwise any local user could keep a scraper of the same
             // address out.
-            return Err(self.refuse(
+            (None, _) => Err(self.refuse(
                 StatusCode::UNAUTHORIZED,
                 "send Authorization: Bearer with the token of token_file or read_token_file",
-            ));
-        };
+            )),
+            (Some(permission), _) if permission >= needed => Ok(permission),
+            (_, Some(client)) => Err(self.refuse(
+                StatusCode::FORBIDDEN,
+                &format!(
+                    "the client certificate permits looking only; changes need the token of token_file, or the subject \
+                     of the certificate in full_clients: {}",
+                    client.subject
+                ),
+            )),
+            (_, None) => Err(self.refuse(
+                StatusCode::FORBIDDEN,
+                "this token permits looking only; changes need the token of token_file",
+            )),
+        }
+    }
+
+    /// The permission of an Authorization field.
+    fn token_permission(
+        &self,
+        peer: IpAddr,
+        authorization: &[u8],
+        now_ms: u64,
+    ) -> Result<AdminPermission, AdminProblem> {
         // Taken before the comparison: a client that exceeds its rate must not learn whether its token is right.
         if let Err(retry_after_ms) = self.wrong.take(peer, now_ms) {
             let detail = "too many wrong tokens from this address";
@@ -127,13 +173,14 @@ impl AdminAccess {
         };
         // Only wrong tokens use up the rate.
         self.wrong.refund(peer, now_ms);
-        // The permissions are ordered: `Full` includes `Read`.
-        match permission >= needed {
-            true => Ok(()),
-            false => Err(self.refuse(
-                StatusCode::FORBIDDEN,
-                "this token permits looking only; changes need the token of token_file",
-            )),
+        Ok(permission)
+    }
+
+    /// The permission of a certificate that the handshake has verified.
+    fn subject_permission(&self, client: &ClientIdentity) -> AdminPermission {
+        match self.full_subjects.iter().any(|it| **it == *client.subject) {
+            true => AdminPermission::Full,
+            false => AdminPermission::Read,
         }
     }
 
@@ -229,16 +276,59 @@ mod tests {
         AdminAccess {
             full: token(FULL),
             read: token(READ),
+            full_subjects: vec!["CN=deploy".into()],
             wrong: ClientRates::new(WRONG_TOKENS),
             refused: AtomicU64::new(0),
         }
     }
 
     fn check(access: &AdminAccess, sent: &str, needed: AdminPermission, now_ms: u64) -> u16 {
-        let sent = Some(sent.as_bytes()).filter(|sent| !sent.is_empty());
-        match access.check(PEER, sent, needed, now_ms) {
-            Ok(()) => 200,
+        check_with(access, sent, None, needed, now_ms)
+    }
+
+    fn check_with(
+        access: &AdminAccess,
+        sent: &str,
+        subject: Option<&str>,
+        needed: AdminPermission,
+        now_ms: u64,
+    ) -> u16 {
+        let client = subject.map(|subject| ClientIdentity {
+            subject: subject.into(),
+            ..ClientIdentity::default()
+        });
+        let credentials = AdminCredentials {
+            peer: PEER,
+            authorization: Some(sent.as_bytes()).filter(|sent| !sent.is_empty()),
+            client: client.as_ref(),
+        };
+        match access.check(&credentials, needed, now_ms) {
+            Ok(permission) => {
+                assert!(permission >= needed);
+                200
+            }
             Err(problem) => problem.status.code(),
+        }
+    }
+
+    #[test]
+    fn certificate_and_token_permit_the_greater_of_both() {
+        let access = access();
+        let (full, read) = (format!("Bearer {FULL}"), format!("Bearer {READ}"));
+        for (sent, subject, needed, expected) in [
+            ("", "CN=deploy", AdminPermission::Full, 200),
+            ("", "CN=other", AdminPermission::Full, 403),
+            ("", "CN=other", AdminPermission::Read, 200),
+            // Part of a subject is another subject.
+            ("", "CN=deploy,O=x", AdminPermission::Full, 403),
+            (&*full, "CN=other", AdminPermission::Full, 200),
+            (&*read, "CN=other", AdminPermission::Full, 403),
+            (&*read, "CN=deploy", AdminPermission::Full, 200),
+            // A wrong token is a mistake even with a certificate.
+            ("Bearer wrong", "CN=deploy", AdminPermission::Read, 401),
+        ] {
+            let status = check_with(&access, sent, Some(subject), needed, 0);
+            assert_eq!(status, expected, "{sent} {subject}");
         }
     }
 
@@ -343,7 +433,7 @@ mod tests {
             AdminAccess::warnings(&AdminConfig {
                 listen: Some(listen.parse().expect("an address")),
                 token_file: Some(file.clone()),
-                read_token_file: None,
+                ..AdminConfig::default()
             })
         };
         for (mode, listen, expected) in [

@@ -16,13 +16,13 @@ use rustix::process::{Signal, getpid, kill_process};
 use super::access::AdminAccess;
 use super::dashboard;
 use super::event_streams::EventStreams;
-use super::operations::{AdminOperation, AdminRequest};
+use super::operations::{AdminOperation, AdminPermission, AdminRequest};
 use super::problem::AdminProblem;
 use super::service::{AdminOutcome, AdminReply};
 use crate::events::MainEvent;
 use crate::limits;
 use crate::metrics;
-use crate::metrics::hot_urls::HotUrls;
+use crate::metrics::hot_urls::{HotUrls, QueryValues};
 use crate::metrics::snapshot_json;
 use crate::metrics::snapshot_notes::SnapshotNotes;
 use crate::running_server::{RunningServer, lock};
@@ -40,7 +40,9 @@ pub struct AdminActions {
     running: Arc<Mutex<RunningServer>>,
     events_to_main: Sender<MainEvent>,
     access: Arc<AdminAccess>,
-    events: EventStreams,
+    /// The event streams of clients with all permissions, and of those that may only look.
+    full_events: EventStreams,
+    read_events: EventStreams,
     /// The response streams of `stop`, which stay open until the process ends.
     stop_responses: Mutex<Vec<BodySender>>,
 }
@@ -56,24 +58,30 @@ impl AdminActions {
             running,
             events_to_main,
             access,
-            events: EventStreams::default(),
+            full_events: EventStreams::default(),
+            read_events: EventStreams::default(),
             stop_responses: Mutex::default(),
         }
     }
 
-    /// Performs a request's operation. `accept` is the request's Accept field.
+    /// Performs a request's operation for a client with this permission. `accept` is the request's Accept field.
     ///
     /// # Errors
     /// A problem to report to the client.
-    pub fn run(&self, request: &AdminRequest, accept: &str) -> AdminOutcome {
+    pub fn run(
+        &self,
+        request: &AdminRequest,
+        permission: AdminPermission,
+        accept: &str,
+    ) -> AdminOutcome {
         match request.operation {
             AdminOperation::Root => Ok(dashboard::redirect()),
             AdminOperation::Dashboard => Ok(dashboard::page()),
             AdminOperation::Metrics => self.metrics(accept),
             AdminOperation::Status => Ok(AdminReply::text(status::status(&lock(&self.running)))),
-            AdminOperation::Snapshot => Ok(json(self.snapshot())),
-            AdminOperation::Events => self.events(),
-            AdminOperation::Urls => Ok(json(self.urls())),
+            AdminOperation::Snapshot => Ok(json(self.snapshot(permission))),
+            AdminOperation::Events => self.events(permission),
+            AdminOperation::Urls => Ok(json(self.urls(permission))),
             AdminOperation::Explain => self.explain(request),
             AdminOperation::Purge => self.purge(request),
             AdminOperation::Reload => self.reload(),
@@ -84,9 +92,19 @@ impl AdminActions {
 
     /// Sends a snapshot to the event streams, if there are any.
     pub fn send_events(&self) {
-        // A snapshot takes the server's lock and visits all counters, so it is only made for an open stream.
-        if !self.events.is_empty() {
-            self.events.send(&self.snapshot());
+        for permission in [AdminPermission::Read, AdminPermission::Full] {
+            let streams = self.streams(permission);
+            // A snapshot takes the server's lock and visits all counters, so it is only made for an open stream.
+            if !streams.is_empty() {
+                streams.send(&self.snapshot(permission));
+            }
+        }
+    }
+
+    fn streams(&self, permission: AdminPermission) -> &EventStreams {
+        match permission {
+            AdminPermission::Read => &self.read_events,
+            AdminPermission::Full => &self.full_events,
         }
     }
 
@@ -100,19 +118,20 @@ impl AdminActions {
         Ok(AdminReply::new(format.content_type(), body.into()))
     }
 
-    fn snapshot(&self) -> Bytes {
+    fn snapshot(&self, permission: AdminPermission) -> Bytes {
         let snapshot = metrics::snapshot(&self.running, self.access.refused());
-        let notes = SnapshotNotes::new(&lock(&self.running));
+        let notes = SnapshotNotes::new(&lock(&self.running), query_values(permission));
         snapshot_json::write(&snapshot, notes).into()
     }
 
-    fn urls(&self) -> Bytes {
-        let urls = HotUrls::new(&lock(&self.running));
+    fn urls(&self, permission: AdminPermission) -> Bytes {
+        let urls = HotUrls::new(&lock(&self.running), query_values(permission));
         urls.to_json().to_string().into()
     }
 
-    fn events(&self) -> AdminOutcome {
-        let stream = self.events.open(&self.snapshot()).ok_or_else(|| {
+    fn events(&self, permission: AdminPermission) -> AdminOutcome {
+        let first = self.snapshot(permission);
+        let stream = self.streams(permission).open(&first).ok_or_else(|| {
             let detail = "too many event streams are open";
             AdminProblem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
         })?;
@@ -215,6 +234,14 @@ impl AdminActions {
             AdminProblem::new(StatusCode::INTERNAL_ERROR, format!("SIGTERM: {error}"))
         })?;
         Ok(AdminReply::streamed("text/plain; charset=utf-8", stream))
+    }
+}
+
+/// Queries may contain secrets, such as the token of a link for a new password.
+fn query_values(permission: AdminPermission) -> QueryValues {
+    match permission {
+        AdminPermission::Read => QueryValues::Masked,
+        AdminPermission::Full => QueryValues::Shown,
     }
 }
 

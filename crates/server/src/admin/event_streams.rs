@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use lowroad_engine::stream::{BodyReceiver, BodySender, stream};
 
-/// Maximum number of open streams.
+/// Maximum number of open streams in a set.
 const STREAM_COUNT_MAX: usize = 32;
 /// Maximum bytes buffered for a slow client. A client with a full buffer misses snapshots.
 const BUFFERED_LEN_MAX: usize = 256 * 1024;

@@ -19,6 +19,7 @@ use lowroad_engine::panic_policy;
 use lowroad_engine::settings::WorkerSettings;
 use lowroad_engine::worker::{MailboxMessage, Worker};
 use lowroad_limits::ConnectionLimit;
+use lowroad_tls_listener::{TlsEndpoint, TlsListeners};
 
 use super::access::AdminAccess;
 use super::actions::{AdminActions, EVENT_INTERVAL};
@@ -36,6 +37,8 @@ pub struct AdminListeners {
     /// The Unix socket, or a warning with the reason why it could not be opened.
     unix: Result<AdminSocket, String>,
     tcp: Option<ListenSocket>,
+    /// TLS of the TCP listener; `None`: clear text.
+    tls: Option<Arc<TlsEndpoint>>,
     access: Arc<AdminAccess>,
     access_warnings: Vec<String>,
 }
@@ -45,12 +48,13 @@ impl AdminListeners {
     ///
     /// # Errors
     /// The TCP address can't be opened, or a token can't be read. A missing Unix socket is only a warning.
-    pub fn open(config: &Config) -> Result<AdminListeners, String> {
+    pub fn open(config: &Config, tls: &TlsListeners) -> Result<AdminListeners, String> {
         let admin = &config.admin;
         Ok(AdminListeners {
             unix: AdminSocket::open(config.server.admin.as_deref()),
             access: Arc::new(AdminAccess::new(admin).map_err(|error| format!("admin: {error}"))?),
             access_warnings: AdminAccess::warnings(admin),
+            tls: tls.admin_endpoint(),
             tcp: match admin.listen {
                 Some(address) => Some(open_tcp(address).map_err(|error| {
                     format!("admin.listen: can't listen at {address}: {error}")
@@ -69,9 +73,11 @@ impl AdminListeners {
             .chain(&self.access_warnings)
     }
 
-    /// The address of the TCP listener.
-    pub fn tcp_address(&self) -> Option<SocketAddr> {
-        self.tcp.as_ref()?.address()
+    /// The URL of the TCP listener.
+    pub fn url(&self) -> Option<String> {
+        let address = self.tcp.as_ref()?.address()?;
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        Some(format!("{scheme}://{address}/"))
     }
 
     /// Starts the service on its own threads, which answer until the process ends. Each address has its own event loop and
@@ -101,6 +107,7 @@ impl AdminListeners {
                 access: self.access.clone(),
                 actions: actions.clone(),
                 helpers: helpers.clone(),
+                tls: self.tls.clone(),
             };
             let logger = logger.clone();
             panic_policy::start("admin", move || {
@@ -131,6 +138,7 @@ struct AdminWorkerParts {
     access: Arc<AdminAccess>,
     actions: Arc<AdminActions>,
     helpers: HelperPool,
+    tls: Option<Arc<TlsEndpoint>>,
 }
 
 impl AdminWorkerParts {
@@ -151,6 +159,7 @@ impl AdminWorkerParts {
             self.access.clone(),
             self.helpers.clone(),
             mailbox.clone(),
+            self.tls.clone(),
         );
         let settings = Arc::new(settings());
         let (admission, counters) = (

@@ -12,15 +12,17 @@ use lowroad_engine::helper_pool::HelperPool;
 use lowroad_engine::mailbox::WorkerMailbox;
 use lowroad_engine::service::{ConnectionRefusal, ExchangeId};
 use lowroad_engine::stream::BodyReceiver;
+use lowroad_engine::tls_session::TlsSession;
 use lowroad_engine::worker::{MailboxMessage, WorkerMessage};
 use lowroad_engine::{Exchange, HttpService, ListenerId, ResponseWriter, ServiceOutcome};
 use lowroad_http::h1::BodyLen;
 use lowroad_http::request::{PartialRequest, Request, RequestTarget};
 use lowroad_http::status::StatusCode;
+use lowroad_tls_listener::TlsEndpoint;
 
-use super::access::AdminAccess;
+use super::access::{AdminAccess, AdminCredentials};
 use super::actions::AdminActions;
-use super::operations::AdminRequest;
+use super::operations::{AdminPermission, AdminRequest};
 use super::problem::AdminProblem;
 
 /// The listener of the Unix socket; its clients need no token.
@@ -82,52 +84,67 @@ pub struct AdminService {
     access: Arc<AdminAccess>,
     helpers: HelperPool,
     mailbox: AdminMailbox,
+    /// TLS of [`TCP_LISTENER`].
+    tls: Option<Arc<TlsEndpoint>>,
 }
 
 impl AdminService {
-    /// Creates a service with helper threads that post their replies to `mailbox`.
+    /// Creates a service with helper threads that post their replies to `mailbox`. `tls` is that of the TCP address.
     pub fn new(
         actions: Arc<AdminActions>,
         access: Arc<AdminAccess>,
         helpers: HelperPool,
         mailbox: AdminMailbox,
+        tls: Option<Arc<TlsEndpoint>>,
     ) -> AdminService {
         AdminService {
             actions,
             access,
             helpers,
             mailbox,
+            tls,
         }
     }
 
-    /// Returns the requested operation if the client may use it.
+    /// Returns the requested operation if the client may use it, and the client's permission.
     fn admitted(
         &self,
         request: &Request<'_>,
         exchange: &Exchange,
-    ) -> Result<AdminRequest, AdminProblem> {
+    ) -> Result<(AdminRequest, AdminPermission), AdminProblem> {
         let RequestTarget::Origin { path, query, .. } = request.target else {
             return Err(AdminProblem::bad_request("the target is no path"));
         };
         let admin_request = AdminRequest::new(request.method, path, query);
+        let mut permission = AdminPermission::Full;
         if exchange.listener == TCP_LISTENER {
             // Checked before unknown paths are reported: a client without a token must not learn which paths exist.
             let needed = admin_request.as_ref().map_or_else(
-                |_| super::operations::AdminPermission::Read,
+                |_| AdminPermission::Read,
                 |admin_request| admin_request.permission,
             );
-            let token = field(request, "Authorization");
-            self.access
-                .check(exchange.peer, token, needed, exchange.now_ms)?;
+            let tls = exchange.tls.as_deref();
+            let credentials = AdminCredentials {
+                peer: exchange.peer,
+                authorization: field(request, "Authorization"),
+                client: tls.and_then(|tls| tls.client.as_deref()),
+            };
+            permission = self.access.check(&credentials, needed, exchange.now_ms)?;
         }
-        admin_request
+        Ok((admin_request?, permission))
     }
 
     /// Submits an operation to the helper threads; returns false if their queue is full.
-    fn submit(&self, admin_request: AdminRequest, accept: String, id: ExchangeId) -> bool {
+    fn submit(
+        &self,
+        admin_request: AdminRequest,
+        permission: AdminPermission,
+        accept: String,
+        id: ExchangeId,
+    ) -> bool {
         let (actions, mailbox) = (self.actions.clone(), self.mailbox.clone());
         let job = move || {
-            let reply = actions.run(&admin_request, &accept);
+            let reply = actions.run(&admin_request, permission, &accept);
             mailbox.post(MailboxMessage::Outcome(id, reply));
         };
         self.helpers.submit(job).is_ok()
@@ -143,6 +160,15 @@ impl HttpService for AdminService {
     type Record = ();
     type Command = ();
 
+    fn has_tls(&self, listener: ListenerId) -> bool {
+        listener == TCP_LISTENER && self.tls.is_some()
+    }
+
+    fn tls_session(&mut self, listener: ListenerId) -> Option<Box<dyn TlsSession>> {
+        let tls = self.tls.as_ref().filter(|_| listener == TCP_LISTENER)?;
+        Some(tls.new_session())
+    }
+
     fn request(
         &mut self,
         request: &Request<'_>,
@@ -150,10 +176,10 @@ impl HttpService for AdminService {
         response: &mut ResponseWriter<'_>,
     ) -> ServiceOutcome<(), ()> {
         match self.admitted(request, exchange) {
-            Ok(admin_request) => {
+            Ok((admin_request, permission)) => {
                 let accept = field(request, "Accept").unwrap_or_default();
                 let accept = String::from_utf8_lossy(accept).into_owned();
-                if self.submit(admin_request, accept, exchange.id) {
+                if self.submit(admin_request, permission, accept, exchange.id) {
                     return ServiceOutcome::Deferred {
                         pending: (),
                         // A purge or a reload completes even if its client has disconnected.
@@ -209,8 +235,11 @@ impl HttpService for AdminService {
             ConnectionRefusal::Timeout => {
                 AdminProblem::new(StatusCode::REQUEST_TIMEOUT, "the request came too slowly")
             }
-            ConnectionRefusal::Overload | ConnectionRefusal::ClearText => {
+            ConnectionRefusal::Overload => {
                 AdminProblem::new(StatusCode::SERVICE_UNAVAILABLE, "too many connections")
+            }
+            ConnectionRefusal::ClearText => {
+                AdminProblem::bad_request("this address speaks TLS; use https://")
             }
         };
         refuse(&problem, response);

@@ -1,16 +1,23 @@
 //! Metrics of TLS certificates and of failed TLS connections.
 
 use lowroad_metrics::{MetricKind, MetricSnapshot};
+use lowroad_tls_listener::certificate_status::CertificateStatus;
 
 use crate::running_server::RunningServer;
 
-/// Adds the metrics of certificates.
-pub fn add(running: &RunningServer, out: &mut MetricSnapshot) {
+/// The certificates in use, and those that have not been obtained yet.
+pub fn list(running: &RunningServer) -> Vec<CertificateStatus> {
     let mut certificates = running.tls.certificates();
     // Several sites may have the same certificate with different keys or OCSP staples.
     certificates
         .sort_by(|one, other| (&one.names, &one.source).cmp(&(&other.names, &other.source)));
     certificates.dedup_by(|one, other| (&one.names, &one.source) == (&other.names, &other.source));
+    certificates
+}
+
+/// Adds the metrics of certificates.
+pub fn add(running: &RunningServer, out: &mut MetricSnapshot) {
+    let certificates = list(running);
     let expiry = out.family(
         MetricKind::Gauge,
         "lowroad_certificate_expiry_timestamp_seconds",

@@ -23,6 +23,16 @@ pub struct HotUrls {
     urls: Vec<HotUrl>,
 }
 
+/// Whether a list has the values of query arguments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QueryValues {
+    /// `*` in place of each value; URLs that differ only in values are one.
+    #[default]
+    Masked,
+    /// As clients send them.
+    Shown,
+}
+
 /// A URL with its site.
 struct HotUrl {
     site: String,
@@ -31,7 +41,7 @@ struct HotUrl {
 
 impl HotUrls {
     /// Adds up the tables of the workers and of the softirq level.
-    pub fn new(running: &RunningServer) -> HotUrls {
+    pub fn new(running: &RunningServer, values: QueryValues) -> HotUrls {
         let now_ms = clock::now_ms();
         let workers = running.urls.iter().map(|table| {
             // A poisoned table is complete enough: a sample changes numbers only.
@@ -45,6 +55,10 @@ impl HotUrls {
                 url.scope = scope_at_softirq(running, url);
             }
             tables.push(below);
+        }
+        if values == QueryValues::Masked {
+            let urls = tables.iter_mut().flat_map(|table| &mut table.urls);
+            urls.for_each(|url| url.target = masked(&url.target));
         }
         let labels = running.sites.scopes.labels();
         let site = |scope: MetricScope| match labels.get(scope.index()) {
@@ -145,6 +159,21 @@ impl HotUrl {
     }
 }
 
+/// A target with `*` in place of each value of its query. An argument without `=` is a value.
+fn masked(target: &str) -> String {
+    let Some((path, query)) = target.split_once('?') else {
+        return target.to_owned();
+    };
+    let arguments = query
+        .split('&')
+        .map(|argument| match argument.split_once('=') {
+            Some((name, _)) => format!("{name}=*"),
+            None if argument.is_empty() => String::new(),
+            None => "*".into(),
+        });
+    format!("{path}?{}", arguments.collect::<Vec<_>>().join("&"))
+}
+
 /// The scope of the site of a URL that the softirq level answers.
 fn scope_at_softirq(running: &RunningServer, url: &UrlEstimate) -> MetricScope {
     let port = match url.host.rsplit_once(':') {
@@ -218,6 +247,19 @@ mod tests {
         });
         assert_eq!(urls[0], expected);
         assert_eq!(urls[1]["site"], "t");
+    }
+
+    #[test]
+    fn values_of_queries_are_masked() {
+        for (target, expected) in [
+            ("/a", "/a"),
+            ("/a?token=secret&b=&c", "/a?token=*&b=*&*"),
+            ("/a?x=1=2&&", "/a?x=*&&"),
+            ("/a?", "/a?"),
+            ("/a?b?c=d", "/a?b?c=*"),
+        ] {
+            assert_eq!(masked(target), expected);
+        }
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use lowroad_log::LoggedMessage;
 use serde_json::{Value, json};
 
-use super::hot_urls::HotUrls;
+use super::certificates;
+use super::hot_urls::{HotUrls, QueryValues};
 use super::upstreams::ServerLabels;
 use crate::running_server::RunningServer;
 
@@ -12,7 +13,7 @@ use crate::running_server::RunningServer;
 pub struct SnapshotNotes {
     /// Health and latest failure of each upstream server.
     upstreams: Vec<Value>,
-    /// Certificates with a failed last renewal.
+    /// The certificates: names, last valid second, next renewal, and the error of the last one.
     certificates: Vec<Value>,
     /// The URLs with the most requests.
     urls: HotUrls,
@@ -22,7 +23,7 @@ pub struct SnapshotNotes {
 
 impl SnapshotNotes {
     /// The notes of the running server.
-    pub fn new(running: &RunningServer) -> SnapshotNotes {
+    pub fn new(running: &RunningServer, query_values: QueryValues) -> SnapshotNotes {
         let servers = running.handler_runtime.origins().servers;
         let upstreams = servers.iter().map(|server| {
             let labels = ServerLabels::new(server);
@@ -34,15 +35,19 @@ impl SnapshotNotes {
                 "latest_failure": server.latest_failure,
             })
         });
-        let certificates = running.tls.certificates();
-        let failed = certificates.iter().filter_map(|it| {
-            let error = it.last_error.as_ref()?;
-            Some(json!({"names": it.names, "source": it.source, "last_error": error}))
+        let certificates = certificates::list(running).into_iter().map(|it| {
+            json!({
+                "names": it.names,
+                "source": it.source,
+                "not_after_s": it.not_after_s,
+                "renewal_s": it.renewal_s,
+                "last_error": it.last_error,
+            })
         });
         SnapshotNotes {
             upstreams: upstreams.collect(),
-            certificates: failed.collect(),
-            urls: HotUrls::new(running),
+            certificates: certificates.collect(),
+            urls: HotUrls::new(running, query_values),
             errors: running.logger.latest(),
         }
     }

@@ -3,6 +3,7 @@
 
 mod documents;
 mod formats;
+mod mutual_tls;
 mod prometheus;
 mod scopes;
 mod service;

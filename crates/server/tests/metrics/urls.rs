@@ -2,10 +2,14 @@
 
 use serde_json::Value;
 
-use crate::support::{ObservedServer, READ};
+use crate::support::{FULL, ObservedServer, READ};
 
 fn urls(observed: &ObservedServer) -> Value {
-    let response = observed.call("GET", "/v1/urls", READ);
+    urls_with(observed, FULL)
+}
+
+fn urls_with(observed: &ObservedServer, token: &str) -> Value {
+    let response = observed.call("GET", "/v1/urls", token);
     assert_eq!(response.status, 200, "{}", response.text());
     serde_json::from_slice(&response.body).expect("JSON")
 }
@@ -52,6 +56,23 @@ fn hottest_urls_are_listed_with_their_levels() {
     let shares = urls.iter().filter_map(|it| it["share"].as_f64());
     let sum: f64 = shares.sum();
     assert!((0.99..1.01).contains(&sum), "{list}");
+}
+
+#[test]
+fn read_token_does_not_show_values_of_queries() {
+    let observed = ObservedServer::start();
+    for secret in ["one", "two"] {
+        let path = format!("/app/plain?token=secret-{secret}&x");
+        assert_eq!(observed.get("a.example", &path), 200);
+    }
+    let list = urls_with(&observed, READ);
+    assert_eq!(list["urls"].as_array().map(Vec::len), Some(1), "{list}");
+    find(&list, "http://a.example/app/plain?token=*&*");
+    for target in ["/v1/urls", "/v1/snapshot"] {
+        let text = |token| observed.call("GET", target, token).text();
+        assert!(!text(READ).contains("secret-"), "{target}");
+        assert!(text(FULL).contains("secret-one"), "{target}");
+    }
 }
 
 #[test]

@@ -36,6 +36,11 @@ pub fn check(config: &Config) -> (Vec<String>, Vec<String>) {
         Ok((authorities, _)) => problems.extend(client_problems(&sites, &authorities)),
         Err(fatal) => problems.push(fatal),
     }
+    if let Some(admin) = &config.admin.tls {
+        let (admin_problems, admin_warnings) = super::admin::check(admin);
+        problems.extend(admin_problems);
+        warnings.extend(admin_warnings);
+    }
     (problems, warnings)
 }
 

@@ -24,7 +24,7 @@ pub struct KeyPairSet {
 }
 
 /// A certificate from files.
-struct LoadedCertificate {
+pub(super) struct LoadedCertificate {
     files: CertificatePaths,
     pair: CertificatePair,
     /// The files' stamps when they were loaded.
@@ -150,32 +150,35 @@ impl KeyPairSet {
 
     /// The status of each certificate, for metrics.
     pub fn status(&self) -> impl Iterator<Item = CertificateStatus> {
-        self.pairs().map(|(pair, source)| CertificateStatus {
-            names: plain_names(pair),
-            source,
-            not_after_s: u64::try_from(pair.not_after_s()).ok(),
-            renewal_s: None,
-            last_error: None,
-        })
+        self.pairs().map(|(pair, source)| status(pair, source))
     }
 
     /// A line about each certificate, for `lowroad status`.
     pub fn texts(&self) -> impl Iterator<Item = String> {
-        self.pairs().map(|(pair, source)| {
-            let until = x509::display_time(pair.not_after_s());
-            format!("{} until {until}, {source}", joined_names(pair))
-        })
+        self.pairs().map(|(pair, source)| text(pair, &source))
     }
 
     /// Each certificate with its source.
     fn pairs(&self) -> impl Iterator<Item = (&CertificatePair, String)> {
-        let from_files = self
-            .files
-            .iter()
-            .map(|it| (&it.pair, it.files.certificates.display().to_string()));
+        let from_files = self.files.iter().map(|it| (&it.pair, it.source()));
         let local = self.local.values().map(|pair| (pair, "local".into()));
         from_files.chain(local)
     }
+}
+
+fn status(pair: &CertificatePair, source: String) -> CertificateStatus {
+    CertificateStatus {
+        names: plain_names(pair),
+        source,
+        not_after_s: u64::try_from(pair.not_after_s()).ok(),
+        renewal_s: None,
+        last_error: None,
+    }
+}
+
+fn text(pair: &CertificatePair, source: &str) -> String {
+    let until = x509::display_time(pair.not_after_s());
+    format!("{} until {until}, {source}", joined_names(pair))
 }
 
 fn joined_names(pair: &CertificatePair) -> String {
@@ -199,7 +202,11 @@ fn plain_names(pair: &CertificatePair) -> String {
 }
 
 impl LoadedCertificate {
-    fn read(
+    /// Reads and checks the files. Also returns warnings.
+    ///
+    /// # Errors
+    /// The files are unreadable or invalid.
+    pub(super) fn read(
         files: CertificatePaths,
         unix_s: u64,
     ) -> Result<(LoadedCertificate, Vec<CertificateProblem>), CertificateProblem> {
@@ -219,6 +226,25 @@ impl LoadedCertificate {
         Ok((read, warnings))
     }
 
+    /// The certificate in use.
+    pub(super) fn pair(&self) -> &CertificatePair {
+        &self.pair
+    }
+
+    /// The status, for metrics.
+    pub(super) fn status(&self) -> CertificateStatus {
+        status(&self.pair, self.source())
+    }
+
+    /// A line for `lowroad status`.
+    pub(super) fn text(&self) -> String {
+        text(&self.pair, &self.source())
+    }
+
+    fn source(&self) -> String {
+        self.files.certificates.display().to_string()
+    }
+
     /// A copy without a watch.
     fn clone_in_use(&self) -> LoadedCertificate {
         LoadedCertificate {
@@ -232,7 +258,9 @@ impl LoadedCertificate {
         }
     }
 
-    fn follow(
+    /// Checks the files, and loads changed ones; returns whether the certificate has changed. See
+    /// [`KeyPairSet::follow`].
+    pub(super) fn follow(
         &mut self,
         watcher: Option<&FolderWatcher>,
         unix_s: u64,
@@ -300,7 +328,7 @@ impl LoadedCertificate {
     }
 }
 
-fn files(named: &CertificateFiles) -> CertificatePaths {
+pub(super) fn files(named: &CertificateFiles) -> CertificatePaths {
     CertificatePaths {
         certificates: named.certificate.clone(),
         key: named.key.clone(),

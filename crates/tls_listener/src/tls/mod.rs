@@ -4,6 +4,7 @@
 //! decrypts; `fault_log` counts TLS errors of clients.
 
 mod acme;
+mod admin;
 mod certificates;
 mod check;
 mod client_authorities;
@@ -32,6 +33,7 @@ use lowroad_tls::{
 
 use crate::certificate_status::CertificateStatus;
 use acme::{AutomaticTls, CertificateSource};
+use admin::AdminTls;
 use client_authorities::ClientAuthorities;
 use fault_log::TlsFaultLog;
 use files::KeyPairSet;
@@ -59,6 +61,8 @@ struct TlsContext {
     pairs: Mutex<KeyPairSet>,
     client_authorities: ClientAuthorities,
     endpoints: HashMap<SocketAddr, Arc<TlsEndpoint>>,
+    /// `None` if the admin service has no TLS address.
+    admin: Option<Arc<AdminTls>>,
     kernel: KernelTls,
 }
 
@@ -105,7 +109,17 @@ impl TlsListeners {
         account: Option<&ServerAccount>,
     ) -> Result<TlsListeners, String> {
         let process = TlsProcess::new(config, logger, account)?;
-        TlsListeners::open(config, logger, process, None)
+        let admin = match &config.admin.tls {
+            Some(admin) => {
+                let (admin, warnings) = AdminTls::open(admin, &process)?;
+                for warning in warnings {
+                    logger.warn(format_args!("{warning}"));
+                }
+                Some(Arc::new(admin))
+            }
+            None => None,
+        };
+        TlsListeners::open(config, logger, process, admin, None)
     }
 
     /// Prepares TLS for a new configuration of a running server; unreadable files are replaced by their contents in
@@ -123,6 +137,7 @@ impl TlsListeners {
             config,
             logger,
             previous_context.process.clone(),
+            previous_context.admin.clone(),
             Some(previous_context),
         )
     }
@@ -131,6 +146,7 @@ impl TlsListeners {
         config: &Config,
         logger: &ErrorLogger,
         process: TlsProcess,
+        admin: Option<Arc<AdminTls>>,
         previous: Option<&TlsContext>,
     ) -> Result<TlsListeners, String> {
         process.clock.set(unix_s());
@@ -165,6 +181,7 @@ impl TlsListeners {
             pairs: Mutex::new(pairs),
             client_authorities,
             endpoints: offers,
+            admin,
             kernel,
         })))
     }
@@ -174,11 +191,19 @@ impl TlsListeners {
         self.0.endpoints.get(&address).cloned()
     }
 
+    /// The endpoint of the admin service; `None` if its address does not use TLS.
+    pub fn admin_endpoint(&self) -> Option<Arc<TlsEndpoint>> {
+        self.0.admin.as_ref().map(|admin| admin.endpoint().clone())
+    }
+
     /// Reloads changed certificates and keys; existing connections keep theirs. Unchanged files in watched folders are
     /// not checked; without a watcher, all files are. Stores the ticket keys if configured. Blocks on the disk.
     pub fn follow(&self, watcher: Option<&FolderWatcher>, logger: &ErrorLogger) {
         self.0.process.keep_ticket_keys(logger);
         self.0.process.automatic.follow(watcher);
+        if let Some(admin) = &self.0.admin {
+            admin.follow(watcher, logger);
+        }
         let mut pairs = self.0.pairs.lock().unwrap_or_else(PoisonError::into_inner);
         if !pairs.follow(watcher, unix_s(), logger) {
             return;
@@ -210,12 +235,13 @@ impl TlsListeners {
 
     /// The lines for `lowroad status`.
     pub fn status(&self) -> Vec<(&'static str, String)> {
-        if self.0.endpoints.is_empty() {
+        if self.0.endpoints.is_empty() && self.0.admin.is_none() {
             return Vec::new();
         }
         let pairs = self.0.pairs.lock().unwrap_or_else(PoisonError::into_inner);
         let automatic = self.0.process.automatic.texts();
-        let certificates = pairs.texts().chain(automatic);
+        let admin = self.0.admin.iter().map(|admin| admin.text());
+        let certificates = pairs.texts().chain(admin).chain(automatic);
         let certificates = certificates.map(|text| ("certificate", text));
         let kernel = self.0.kernel.status_text().map(|text| ("tls.kernel", text));
         let counts = self.0.process.automatic.counts().into_iter();
@@ -232,7 +258,8 @@ impl TlsListeners {
     pub fn certificates(&self) -> Vec<CertificateStatus> {
         let pairs = self.0.pairs.lock().unwrap_or_else(PoisonError::into_inner);
         let automatic = self.0.process.automatic.certificates();
-        pairs.status().chain(automatic).collect()
+        let admin = self.0.admin.iter().map(|admin| admin.status());
+        pairs.status().chain(admin).chain(automatic).collect()
     }
 
     /// The counters of TLS errors of clients.
