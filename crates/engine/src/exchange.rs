@@ -172,6 +172,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             body_len_max: self.protocol.body_len_max(&worker.settings),
             is_body_incomplete: false,
             is_refused: false,
+            refusal_reason: None,
             is_user: false,
             metric_scope: 0,
             tracing: lowroad_traces::RequestTracing::default(),

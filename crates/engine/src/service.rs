@@ -12,6 +12,7 @@ use lowroad_http::protocol::StreamId;
 use lowroad_http::refusal::RequestRefusal;
 use lowroad_http::request::{PartialRequest, Request};
 use lowroad_http::version::HttpVersion;
+use lowroad_limits::RefusalReason;
 use lowroad_traces::RequestTracing;
 
 use crate::driver::{ConnectionToken, ListenerId};
@@ -75,6 +76,8 @@ pub struct Exchange {
     pub is_body_incomplete: bool,
     /// The service considers the request malformed: it is counted with those that the parser refused.
     pub is_refused: bool,
+    /// The limit at which the service has refused the request, for its statistics.
+    pub refusal_reason: Option<RefusalReason>,
     /// The service has verified the user named by the request.
     pub is_user: bool,
     /// A number that the service uses for its statistics: the site and the route of the request. Initially 0.
@@ -112,6 +115,7 @@ impl Exchange {
             body_len_max: u64::MAX,
             is_body_incomplete: false,
             is_refused: false,
+            refusal_reason: None,
             is_user: false,
             metric_scope: 0,
             tracing: RequestTracing::default(),
@@ -253,6 +257,11 @@ pub trait HttpService {
 
     /// Applies an operator's command.
     fn command(&mut self, command: Self::Command);
+
+    /// Called at the start of a turn of the event loop in which something is due: how late it is, in ms.
+    fn loop_lag(&mut self, lag_ms: u64) {
+        let _ = lag_ms;
+    }
 
     /// Called once per turn of the event loop, to publish gathered data.
     fn turn_ended(&mut self, now_ms: u64);

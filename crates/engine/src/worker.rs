@@ -93,7 +93,10 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
             false => Some(0),
         };
         let mut events = std::mem::take(&mut self.events);
+        let remaining_ms = self.context.worker_handle.timers.bound_wait(timeout_ms);
+        let due_ms = remaining_ms.map(|ms| self.context.driver.now_ms().saturating_add(ms));
         self.context.driver.wait(timeout_ms, &mut events);
+        self.report_lag(due_ms);
         self.context.update_date();
         for event in events.drain(..) {
             self.handle(event);
@@ -110,6 +113,15 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         self.context
             .service
             .turn_ended(self.context.driver.now_ms());
+    }
+
+    /// Reports how late this turn is, if something was due at `due_ms`: a timer, or bytes left unread by the last turn.
+    /// Uses the time that the driver has read anyway.
+    fn report_lag(&mut self, due_ms: Option<u64>) {
+        let now_ms = self.context.driver.now_ms();
+        if let Some(lag_ms) = due_ms.and_then(|due_ms| now_ms.checked_sub(due_ms)) {
+            self.context.service.loop_lag(lag_ms);
+        }
     }
 
     /// Handles messages and runs tasks, which may cause more messages and wake more tasks. After some rounds the rest

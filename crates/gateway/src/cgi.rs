@@ -23,7 +23,7 @@ use lowroad_handler::request_body::PartialBody;
 use lowroad_handler::spool::SpoolLimits;
 use lowroad_handler::{Handler, HandlerFailure, HandlerRequest, HandlerResult};
 use lowroad_http::status::StatusCode;
-use lowroad_limits::{ConcurrencyLimit, Permit};
+use lowroad_limits::{ConcurrencyLimit, Permit, RefusalReason};
 
 use self::environment::CgiEnvironment;
 use self::process::CgiProcess;
@@ -138,6 +138,7 @@ impl CgiHandler {
                 self.location()
             );
             HandlerFailure::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+                .with_reason(RefusalReason::Concurrency)
         })
     }
 

@@ -28,7 +28,7 @@ use lowroad_handler::{
 };
 use lowroad_http::method::Method;
 use lowroad_http::status::StatusCode;
-use lowroad_limits::{ConcurrencyLimit, Permit};
+use lowroad_limits::{ConcurrencyLimit, Permit, RefusalReason};
 use lowroad_origin::PoolCounters;
 use lowroad_origin::group::AttemptOutcome;
 
@@ -42,6 +42,7 @@ use crate::cgi::environment::CgiEnvironment;
 use crate::cgi::stderr::StderrLines;
 use crate::head::reply::CgiReply;
 use crate::head::{HeadLimits, OutputForm};
+use crate::proxy::connect_errors::group_refusal;
 use crate::script::exchange::{ScriptFailure, ScriptTerms, answer};
 use crate::script::lookup::{ScriptCache, kind_below};
 use crate::script::{
@@ -203,6 +204,7 @@ impl FastCgiHandler {
                 self.backends.name()
             );
             HandlerFailure::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+                .with_reason(RefusalReason::Concurrency)
         })
     }
 
@@ -324,7 +326,10 @@ impl FastCgiHandler {
                 (Err(no_member), None) => {
                     let reason = self.backends.explain_absence(no_member);
                     let detail = format!("{}: {reason}", self.backends.name());
-                    return Err(HandlerFailure::new(StatusCode::SERVICE_UNAVAILABLE, detail));
+                    return Err(HandlerFailure {
+                        reason: group_refusal(no_member),
+                        ..HandlerFailure::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+                    });
                 }
             };
             let unreachable = match self.connect(script_request, server, false).await {

@@ -4,7 +4,7 @@
 //! the origin (request smuggling). Sites and caching are not part of this module.
 
 mod checks;
-mod connect_errors;
+pub(crate) mod connect_errors;
 mod endpoint_counters;
 mod exchange;
 mod forwarding;
@@ -32,7 +32,7 @@ use lowroad_origin::group::{AttemptOutcome, NoMember};
 use lowroad_origin::retry::{BodyReplay as Left, FailureStage, NoRetry, ResponseProgress};
 use lowroad_origin::{AcquireTimeouts, PoolUnavailable};
 
-use self::connect_errors::unavailable_text;
+use self::connect_errors::{group_refusal, pool_refusal, unavailable_text};
 use self::exchange::{BodyProgress, ProxyExchange, ProxyFailure};
 use self::forwarding::ForwardTerms;
 use self::link::OriginLink;
@@ -439,7 +439,10 @@ impl ProxyHandler {
     fn no_member_failure(&self, no_member: NoMember) -> HandlerFailure {
         let reason = self.servers.explain_absence(no_member);
         let detail = format!("{}: {reason}", self.servers.name);
-        HandlerFailure::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+        HandlerFailure {
+            reason: group_refusal(no_member),
+            ..HandlerFailure::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+        }
     }
 
     fn unavailable_failure(
@@ -456,7 +459,10 @@ impl ProxyHandler {
             PoolUnavailable::ConnectTimeout => StatusCode::GATEWAY_TIMEOUT,
             PoolUnavailable::Failed(_) => StatusCode::BAD_GATEWAY,
         };
-        HandlerFailure::new(status, text)
+        HandlerFailure {
+            reason: pool_refusal(pool_error),
+            ..HandlerFailure::new(status, text)
+        }
     }
 }
 

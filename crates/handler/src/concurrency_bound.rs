@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lowroad_http::status::StatusCode;
-use lowroad_limits::{ConcurrencyLimit, Permit};
+use lowroad_limits::{ConcurrencyLimit, Permit, RefusalReason};
 
 use crate::{Handler, HandlerFailure, HandlerRequest, HandlerResult, PendingResponse};
 
@@ -34,10 +34,8 @@ impl<H: Handler + 'static> Handler for LimitedHandler<H> {
                 "{} requests are in progress already; raise concurrency to allow more",
                 self.concurrency.max()
             );
-            return HandlerResult::Ready(Err(HandlerFailure::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                detail,
-            )));
+            let failure = HandlerFailure::new(StatusCode::SERVICE_UNAVAILABLE, detail);
+            return HandlerResult::Ready(Err(failure.with_reason(RefusalReason::Concurrency)));
         };
         match self.inner.clone().begin(worker, request) {
             HandlerResult::Ready(answer) => HandlerResult::Ready(answer),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use lowroad_http::fields::FieldLines;
 use lowroad_http::status::StatusCode;
+use lowroad_limits::RefusalReason;
 use tokio::task::JoinHandle;
 
 use crate::request::HandlerRequest;
@@ -110,14 +111,30 @@ pub struct HandlerFailure {
     /// The detail for the operator: the error, where it occurred, and a remedy. Empty if there is nothing to report, as
     /// for a missing script.
     pub detail: String,
+    /// The limit that was hit, if that is the reason.
+    pub reason: Option<RefusalReason>,
 }
 
 impl HandlerFailure {
-    /// A failure with a detail for the operator.
+    /// A failure with a detail for the operator. 504 and 413 have only one reason each; that of another status is set
+    /// by [`HandlerFailure::with_reason`].
     pub fn new(status: StatusCode, detail: impl Into<String>) -> HandlerFailure {
         HandlerFailure {
             status,
             detail: detail.into(),
+            reason: match status {
+                StatusCode::GATEWAY_TIMEOUT => Some(RefusalReason::Timeout),
+                StatusCode::CONTENT_TOO_LARGE => Some(RefusalReason::BodyLen),
+                _ => None,
+            },
+        }
+    }
+
+    /// The same failure, because of this limit.
+    pub fn with_reason(self, reason: RefusalReason) -> HandlerFailure {
+        HandlerFailure {
+            reason: Some(reason),
+            ..self
         }
     }
 

@@ -2,6 +2,8 @@
 //! next request is unknown or cannot be trusted, so the connection closes. Read RFC 9112 §2.2, §3.2, §5, §6.3, §7.1 and
 //! §11.2.
 
+use lowroad_limits::RefusalReason;
+
 use crate::status::StatusCode;
 
 /// Each line of the table below defines a variant, its status and its phrase.
@@ -41,6 +43,20 @@ macro_rules! refusals {
             }
         }
     };
+}
+
+impl RequestRefusal {
+    /// The limit that the request exceeds, if that is the reason.
+    pub const fn reason(self) -> Option<RefusalReason> {
+        match self {
+            RequestRefusal::HeadTooLarge
+            | RequestRefusal::TooManyFields
+            | RequestRefusal::TrailersTooLarge => Some(RefusalReason::HeadLen),
+            RequestRefusal::TargetTooLong => Some(RefusalReason::TargetLen),
+            RequestRefusal::BodyTooLarge => Some(RefusalReason::BodyLen),
+            _ => None,
+        }
+    }
 }
 
 refusals! {

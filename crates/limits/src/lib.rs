@@ -8,6 +8,7 @@
 //! | `scheduler` | schedules calls of traffic classes: which call begins, waits or is shed |
 //! | `rate`, `client_rates` | token buckets: a single one, and one for each of many clients |
 //! | `sliding_window` | an exact limit in every period |
+//! | `refusal_reason` | the names of limits in metrics |
 //! | `wait_queue`, `wait_cell` | a queue of waiters, and the outcome that a waiter's future polls |
 //!
 //! The current time is an argument; the crate uses no clock and no sockets.
@@ -26,6 +27,7 @@ mod connections;
 #[cfg(feature = "std")]
 mod permits;
 mod rate;
+mod refusal_reason;
 mod scheduler;
 mod sliding_window;
 #[cfg(feature = "std")]
@@ -41,6 +43,7 @@ pub use connections::{ConnectionLimit, ConnectionOverload};
 #[cfg(feature = "std")]
 pub use permits::{ConcurrencyLimit, Permit, PermitWait, TooManyWaiters};
 pub use rate::{BucketState, CellRate, RequestRate, TokenBucket, retry_after_s};
+pub use refusal_reason::RefusalReason;
 pub use scheduler::{CallArrival, CallBounds, CallOutcome, ClassRules, ClassScheduler};
 pub use sliding_window::SlidingWindow;
 #[cfg(feature = "std")]

@@ -9,6 +9,7 @@ mod handlers;
 pub mod hot_urls;
 mod named_counters;
 mod process;
+mod refusals;
 mod requests;
 pub mod snapshot_json;
 pub mod snapshot_notes;

@@ -36,6 +36,7 @@ use lowroad_http::host;
 use lowroad_http::method::Method;
 use lowroad_http::request::{PartialRequest, Request, RequestTarget};
 use lowroad_http::status::StatusCode;
+use lowroad_limits::RefusalReason;
 use lowroad_log::ErrorLogger;
 use lowroad_response_cache::calls::HandlerCalls;
 use lowroad_response_cache::handler_outcome::HandlerOutcome;
@@ -508,6 +509,16 @@ fn admit_to_class(
     result.map_err(|retry_after_s| responder.refuse_rate_limited(site_path, retry_after_s))
 }
 
+/// The limit at which the engine refuses a request. Its limits of time and of connections have counters of their own.
+fn refusal_reason(refusal: ConnectionRefusal) -> Option<RefusalReason> {
+    match refusal {
+        ConnectionRefusal::Request(refusal) => refusal.reason(),
+        ConnectionRefusal::Timeout | ConnectionRefusal::Overload | ConnectionRefusal::ClearText => {
+            None
+        }
+    }
+}
+
 /// The https location for a plain-text request, if its site redirects to TLS.
 fn https_location(
     sites: &SiteTable,
@@ -659,6 +670,7 @@ impl HttpService for SiteService {
         if let Some(site_path) = &site_path {
             exchange.metric_scope = site_path.site.metric_scope.number();
         }
+        exchange.refusal_reason = refusal_reason(refusal);
         let status = crate::responder::write_refusal(refusal, site_path, response);
         let log = self.log.as_mut();
         let access = log.map(|log| log.record_refused(partial, exchange, status));
@@ -682,6 +694,7 @@ impl HttpService for SiteService {
             site: &pending.wait_context.site,
             path: &pending.wait_context.path,
         };
+        exchange.refusal_reason = refusal_reason(refusal);
         let status = crate::responder::write_refusal(refusal, Some(site_path), response);
         let made = RequestOutcome::Generated;
         self.cache_counters.count(made);
@@ -734,6 +747,10 @@ impl HttpService for SiteService {
             }
             WorkerCommand::Offer(offer) => self.offer(*offer),
         }
+    }
+
+    fn loop_lag(&mut self, lag_ms: u64) {
+        self.metrics.record_lag(lag_ms);
     }
 
     fn turn_ended(&mut self, _now_ms: u64) {

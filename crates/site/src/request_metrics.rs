@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use lowroad_engine::Exchange;
 use lowroad_engine::counters::WorkerCounter;
 use lowroad_http::status::StatusCode;
+use lowroad_limits::RefusalReason;
 use lowroad_metrics::latency_histogram::bucket_index;
 use lowroad_metrics::scope_registry::SCOPE_COUNT_MAX;
 use lowroad_metrics::{LatencyDistribution, LatencyHistogram, MetricScope};
@@ -89,6 +90,8 @@ pub struct RequestMetrics {
     scopes: Box<[OnceLock<Box<ScopeMetrics>>]>,
     /// The durations of event loop turns in which requests arrived.
     turns: LatencyHistogram,
+    /// How late the event loop handled what was due.
+    lags: LatencyHistogram,
 }
 
 impl Default for RequestMetrics {
@@ -97,6 +100,7 @@ impl Default for RequestMetrics {
         RequestMetrics {
             scopes: scopes.take(SCOPE_COUNT_MAX).collect(),
             turns: LatencyHistogram::default(),
+            lags: LatencyHistogram::default(),
         }
     }
 }
@@ -110,6 +114,8 @@ pub struct ScopeMetrics {
     body_bytes: WorkerCounter,
     /// The number of responses that were not sent completely.
     truncated: WorkerCounter,
+    /// The number of requests refused at each limit, in the order of [`RefusalReason::ALL`].
+    refusals: [WorkerCounter; RefusalReason::ALL.len()],
     /// The durations by level, in the order of [`LEVELS`].
     durations: [OnceLock<Box<LevelDurations>>; LEVELS.len()],
 }
@@ -135,6 +141,8 @@ pub struct ScopeTotals {
     pub body_bytes: u64,
     /// The number of responses that were not sent completely.
     pub truncated: u64,
+    /// The number of requests refused at each limit, in the order of [`RefusalReason::ALL`].
+    pub refusals: [u64; RefusalReason::ALL.len()],
     /// The time from the head of the request to the end of the response, by level.
     pub durations: [LatencyDistribution; LEVELS.len()],
     /// The time from the head of the request to the head of the response, by level.
@@ -152,6 +160,11 @@ impl RequestMetrics {
         self.turns.add_to(sum);
     }
 
+    /// Adds the lags of the event loop to `sum`.
+    pub fn add_lags_to(&self, sum: &mut LatencyDistribution) {
+        self.lags.add_to(sum);
+    }
+
     /// Adds the metrics of a scope to `totals`.
     pub fn add_to(&self, scope: MetricScope, totals: &mut ScopeTotals) {
         let Some(metrics) = self.scopes[scope.index()].get() else {
@@ -164,6 +177,9 @@ impl RequestMetrics {
         }
         totals.body_bytes += metrics.body_bytes.value();
         totals.truncated += metrics.truncated.value();
+        for (sum, counter) in totals.refusals.iter_mut().zip(&metrics.refusals) {
+            *sum += counter.value();
+        }
         for (level, durations) in metrics.durations.iter().enumerate() {
             if let Some(durations) = durations.get() {
                 durations.same_turn.add_to(&mut totals.durations[level]);
@@ -244,6 +260,9 @@ impl MetricsRecorder {
         let scope = MetricScope::from_number(exchange.metric_scope);
         let source = ResponseSource::from(outcome);
         self.count(scope, source, status.code());
+        if let Some(reason) = exchange.refusal_reason {
+            self.metrics.scope(scope).refusals[reason.index()].bump();
+        }
         ResponseRecord {
             scope,
             source,
@@ -292,6 +311,12 @@ impl MetricsRecorder {
                 answered_us: record.answered_us,
             });
         }
+    }
+
+    /// Records how late the event loop handled what was due.
+    #[inline]
+    pub fn record_lag(&self, lag_ms: u64) {
+        self.metrics.lags.record(lag_ms.saturating_mul(1000));
     }
 
     /// Records the durations of the responses that ended in this turn.

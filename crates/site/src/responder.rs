@@ -17,6 +17,7 @@ use lowroad_http::refusal::RequestRefusal;
 use lowroad_http::request::Request;
 use lowroad_http::status::StatusCode;
 use lowroad_http::stored_head::StoredSection;
+use lowroad_limits::RefusalReason;
 use lowroad_site_rules::SiteFields;
 use lowroad_store::object::{BodyLocation, Representation};
 
@@ -358,6 +359,7 @@ impl RequestResponder<'_, '_> {
         retry_after_s: u64,
     ) -> StatusCode {
         let status = StatusCode::SERVICE_UNAVAILABLE;
+        self.exchange.refusal_reason = Some(RefusalReason::Rate);
         let seconds = retry_after_s.to_string();
         let fields: [(&str, &[u8]); 2] = [
             ("Cache-Control", b"no-store"),
@@ -406,6 +408,7 @@ impl RequestResponder<'_, '_> {
         // share.
         self.response.close();
         self.exchange.is_refused = true;
+        self.exchange.refusal_reason = refusal.reason();
         self.page(
             Some(site_path),
             refusal.status(),

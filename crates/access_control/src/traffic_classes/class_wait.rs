@@ -10,7 +10,7 @@ use std::time::Duration;
 use lowroad_engine::WorkerHandle;
 use lowroad_handler::{Handler, HandlerFailure, HandlerRequest, HandlerResult};
 use lowroad_http::status::StatusCode;
-use lowroad_limits::{CallArrival, CallOutcome, ClassScheduler, WaitCell};
+use lowroad_limits::{CallArrival, CallOutcome, ClassScheduler, RefusalReason, WaitCell};
 use lowroad_store::clock;
 
 use super::{ClassChoice, ClassTable};
@@ -50,19 +50,30 @@ impl ClassChoice {
             }
             // The failure is asynchronous, so that a stale response can be sent instead (stale-if-error).
             ClassAdmission::Shed => {
-                return HandlerResult::OnWorker(Box::pin(async { Err(shed_failure()) }));
+                let failure = shed_failure(RefusalReason::Queue);
+                return HandlerResult::OnWorker(Box::pin(async { Err(failure) }));
             }
             ClassAdmission::Waits(wait) => wait,
         };
         let timers = worker_handle.timers.clone();
-        let deadline = Duration::from_millis(choice.class().rules.deadline_ms);
+        let deadline_ms = choice.class().rules.deadline_ms;
+        let (deadline, late_ms) = (
+            Duration::from_millis(deadline_ms),
+            clock::now_ms().saturating_add(deadline_ms),
+        );
         HandlerResult::OnWorker(Box::pin(async move {
             // The scheduler notices a late call only when another call ends, so a timer limits the wait.
             let Ok(outcome) = timers.timeout(deadline, wait).await else {
                 choice.class().counts.late.fetch_add(1, Relaxed);
-                return Err(shed_failure());
+                return Err(shed_failure(RefusalReason::QueueTimeout));
             };
-            let _permit = outcome.ok_or_else(shed_failure)?;
+            let _permit = outcome.ok_or_else(|| {
+                // The scheduler refuses a waiting call because it is late, or for a call of a preferred class.
+                shed_failure(match clock::now_ms() >= late_ms {
+                    true => RefusalReason::QueueTimeout,
+                    false => RefusalReason::Queue,
+                })
+            })?;
             choice.class().counts.waited.fetch_add(1, Relaxed);
             handler.begin(worker, request).answer().await
         }))
@@ -180,8 +191,8 @@ fn with_permit(permit: ClassPermit, call: HandlerResult) -> HandlerResult {
 }
 
 /// The failure if the queue is full or the wait too long. It is only counted: a log line each would add load.
-fn shed_failure() -> HandlerFailure {
-    HandlerFailure::new(StatusCode::SERVICE_UNAVAILABLE, "")
+fn shed_failure(reason: RefusalReason) -> HandlerFailure {
+    HandlerFailure::new(StatusCode::SERVICE_UNAVAILABLE, "").with_reason(reason)
 }
 
 #[cfg(test)]

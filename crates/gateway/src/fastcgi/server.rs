@@ -20,6 +20,7 @@ use lowroad_origin::{
 use super::link::FastCgiLink;
 use super::multiplexed_link::MultiplexedLink;
 use super::record::{self, FastCgiEvent};
+use crate::proxy::connect_errors::pool_refusal;
 
 /// The time after which idle connections are closed.
 const IDLE_MAX: Duration = Duration::from_secs(2);
@@ -220,7 +221,10 @@ impl FastCgiServer {
             PoolUnavailable::ConnectTimeout | PoolUnavailable::Failed(_)
         );
         ServerUnreachable {
-            failure: HandlerFailure::new(status, detail),
+            failure: HandlerFailure {
+                reason: pool_refusal(unavailable),
+                ..HandlerFailure::new(status, detail)
+            },
             is_absent,
         }
     }

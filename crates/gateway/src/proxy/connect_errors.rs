@@ -2,6 +2,8 @@
 
 use std::io;
 
+use lowroad_limits::RefusalReason;
+use lowroad_origin::group::NoMember;
 use lowroad_origin::{AcquireTimeouts, PoolUnavailable};
 
 /// Describes why no connection was available. `to_server` names the server, preceded by a space; empty if the context
@@ -31,4 +33,19 @@ pub fn unavailable_text(
             format!("can't connect{to_server}: {error}{hint}")
         }
     }
+}
+
+/// The limit that was hit, if that is why there is no connection.
+pub fn pool_refusal(unavailable: &PoolUnavailable) -> Option<RefusalReason> {
+    match unavailable {
+        PoolUnavailable::TooManyWait => Some(RefusalReason::Queue),
+        PoolUnavailable::NoneFree => Some(RefusalReason::QueueTimeout),
+        PoolUnavailable::ConnectTimeout => Some(RefusalReason::ConnectTimeout),
+        PoolUnavailable::Failed(_) => None,
+    }
+}
+
+/// The limit that was hit, if that is why no member of a group was chosen.
+pub fn group_refusal(no_member: NoMember) -> Option<RefusalReason> {
+    (no_member == NoMember::AllFull).then_some(RefusalReason::ServerConnections)
 }

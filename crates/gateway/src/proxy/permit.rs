@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lowroad_config::RouteConfig;
 use lowroad_handler::HandlerFailure;
 use lowroad_http::status::StatusCode;
-use lowroad_limits::{ClientPermit, ClientShares, ShareRefusal};
+use lowroad_limits::{ClientPermit, ClientShares, RefusalReason, ShareRefusal};
 
 /// The limits of a route.
 pub struct RouteBounds {
@@ -53,20 +53,24 @@ impl RouteBounds {
         wants_tunnel: bool,
         origin_name: &str,
     ) -> Result<RoutePermit, HandlerFailure> {
-        let acquire_share = |bound: &Arc<ClientShares>, noun: &str, key: &str| {
-            let to_failure = |refusal| {
-                HandlerFailure::new(
-                    StatusCode::SERVICE_UNAVAILABLE,
-                    text(refusal, bound, noun, key, origin_name),
-                )
+        let acquire_share = |bound: &Arc<ClientShares>, noun: &str, limit: RefusalReason| {
+            let to_failure = |refusal: ShareRefusal| {
+                let reason = match refusal {
+                    ShareRefusal::Full => limit,
+                    ShareRefusal::Share => RefusalReason::ClientShare,
+                };
+                let detail = text(refusal, bound, noun, limit.as_str(), origin_name);
+                HandlerFailure::new(StatusCode::SERVICE_UNAVAILABLE, detail).with_reason(reason)
             };
             bound.try_acquire(client).map_err(to_failure)
         };
         // An upgrade request needs both permits, and is refused without either.
-        let tunnel = wants_tunnel.then(|| acquire_share(&self.tunnels, "tunnels", "tunnels"));
+        let tunnel =
+            wants_tunnel.then(|| acquire_share(&self.tunnels, "tunnels", RefusalReason::Tunnels));
+        let (tunnel, limit) = (tunnel.transpose()?, RefusalReason::Concurrency);
         Ok(RoutePermit {
-            tunnel: tunnel.transpose()?,
-            request: Some(acquire_share(&self.requests, "requests", "concurrency")?),
+            tunnel,
+            request: Some(acquire_share(&self.requests, "requests", limit)?),
         })
     }
 

@@ -3,6 +3,7 @@
 use std::io;
 
 use lowroad_http::status::StatusCode;
+use lowroad_limits::RefusalReason;
 use rustix::io::Errno;
 
 use super::SpoolLimits;
@@ -31,7 +32,14 @@ impl SpoolFailure {
                 _ => StatusCode::INTERNAL_ERROR,
             },
         };
-        HandlerFailure::new(status, self.detail(spools))
+        let reason = match self {
+            SpoolFailure::Bytes | SpoolFailure::Files => Some(RefusalReason::TempFiles),
+            SpoolFailure::Failed(_) => None,
+        };
+        HandlerFailure {
+            reason,
+            ..HandlerFailure::new(status, self.detail(spools))
+        }
     }
 
     /// The text for the operator.

@@ -12,7 +12,7 @@ use lowroad_handler::{
     Handler, HandlerFailure, HandlerRequest, HandlerResponse, HandlerResult, PendingResponse,
 };
 use lowroad_http::status::StatusCode;
-use lowroad_limits::{ConcurrencyLimit, Permit};
+use lowroad_limits::{ConcurrencyLimit, Permit, RefusalReason};
 use lowroad_module::{CallEvent, CallStep};
 
 use super::call::{HostedCall, WaitEvent};
@@ -359,6 +359,7 @@ impl<C> CallSlot<C> {
             handler.identity.name,
             handler.concurrency.max()
         );
-        Err(HandlerFailure::new(StatusCode::SERVICE_UNAVAILABLE, detail))
+        let failure = HandlerFailure::new(StatusCode::SERVICE_UNAVAILABLE, detail);
+        Err(failure.with_reason(RefusalReason::Concurrency))
     }
 }

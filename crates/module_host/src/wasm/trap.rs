@@ -2,6 +2,7 @@
 
 use lowroad_handler::HandlerFailure;
 use lowroad_http::status::StatusCode;
+use lowroad_limits::RefusalReason;
 use wasmtime::{Error, PoolConcurrencyLimitError, Trap, WasmBacktrace};
 
 use super::counts::{WasmCounters, increment};
@@ -29,7 +30,8 @@ pub(super) fn failure(counts: &WasmCounters, module: &str, error: &Error) -> Han
     if error.is::<PoolConcurrencyLimitError>() {
         increment(&counts.full);
         let detail = format!("module {module}: no instance is free ({error})");
-        return HandlerFailure::new(StatusCode::SERVICE_UNAVAILABLE, detail);
+        return HandlerFailure::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+            .with_reason(RefusalReason::Concurrency);
     }
     increment(if error.is::<ComputeTimeout>() {
         &counts.deadlines

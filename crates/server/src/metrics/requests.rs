@@ -6,41 +6,20 @@ use lowroad_metrics::scope_registry::ScopeLabels;
 use lowroad_metrics::{LatencyDistribution, MetricKind, MetricScope, MetricSnapshot, SampleValue};
 use lowroad_site::request_metrics::{CODE_CLASSES, LEVELS, ResponseSource, ScopeTotals};
 
+use super::refusals;
 use crate::running_server::RunningServer;
 
-/// Distribution of durations by site and level.
-type DurationsBySite = BTreeMap<(String, &'static str), LatencyDistribution>;
+/// A distribution of durations of each level of a scope, in the order of [`LEVELS`].
+type LevelDistributions = [LatencyDistribution; LEVELS.len()];
 
 /// Adds the metrics of requests.
 pub fn add(running: &RunningServer, out: &mut MetricSnapshot) {
     let totals = totals(running);
     requests(&totals, out);
     bytes(&totals, out);
-    let by_site = |durations: fn(&ScopeTotals) -> &[LatencyDistribution; LEVELS.len()]| {
-        let mut sums = DurationsBySite::new();
-        for (labels, totals) in &totals {
-            for (level, distribution) in LEVELS.into_iter().zip(durations(totals)) {
-                // With empty histograms, the number of series would multiply by the number of levels.
-                if distribution.count() > 0 {
-                    let sum = sums.entry((labels.site.clone(), level)).or_default();
-                    sum.add(distribution);
-                }
-            }
-        }
-        sums
-    };
-    histogram(
-        "lowroad_request_duration_seconds",
-        "Time from a request's head to the end of its response.",
-        &by_site(|totals| &totals.durations),
-        out,
-    );
-    histogram(
-        "lowroad_time_to_first_byte_seconds",
-        "Time from a request's head to the head of its response.",
-        &by_site(|totals| &totals.first_byte),
-        out,
-    );
+    refusals::add(running, &totals, out);
+    durations(&totals, out);
+    first_bytes(&totals, out);
 }
 
 /// Sums the workers' metrics of each scope that has had requests.
@@ -102,15 +81,51 @@ fn bytes(totals: &[(ScopeLabels, ScopeTotals)], out: &mut MetricSnapshot) {
     }
 }
 
-fn histogram(
-    name: &'static str,
-    help: &'static str,
-    sums: &DurationsBySite,
-    out: &mut MetricSnapshot,
-) {
-    let family = out.family(MetricKind::Histogram, name, help);
-    for ((site, level), sum) in sums {
-        let labels = [("site", site.as_str()), ("level", *level)];
-        family.sample(&labels, SampleValue::Durations(sum.clone()));
+/// The durations by site, route and level.
+fn durations(totals: &[(ScopeLabels, ScopeTotals)], out: &mut MetricSnapshot) {
+    let family = out.family(
+        MetricKind::Histogram,
+        "lowroad_request_duration_seconds",
+        "Time from a request's head to the end of its response.",
+    );
+    for (labels, totals) in totals {
+        for (level, distribution) in filled(&totals.durations) {
+            let labels = [
+                ("site", &*labels.site),
+                ("route", &*labels.route),
+                ("level", level),
+            ];
+            family.sample(&labels, SampleValue::Durations(distribution.clone()));
+        }
     }
+}
+
+/// The times to the first byte by site and level. A histogram has many series, so only one has the label of the route.
+fn first_bytes(totals: &[(ScopeLabels, ScopeTotals)], out: &mut MetricSnapshot) {
+    let mut sums = BTreeMap::<(&str, &str), LatencyDistribution>::new();
+    for (labels, totals) in totals {
+        for (level, distribution) in filled(&totals.first_byte) {
+            let sum = sums.entry((&labels.site, level)).or_default();
+            sum.add(distribution);
+        }
+    }
+    let family = out.family(
+        MetricKind::Histogram,
+        "lowroad_time_to_first_byte_seconds",
+        "Time from a request's head to the head of its response.",
+    );
+    for ((site, level), sum) in sums {
+        family.sample(
+            &[("site", site), ("level", level)],
+            SampleValue::Durations(sum),
+        );
+    }
+}
+
+/// The levels with durations. With empty histograms, the number of series would multiply by the number of levels.
+fn filled(
+    distributions: &LevelDistributions,
+) -> impl Iterator<Item = (&'static str, &LatencyDistribution)> {
+    let levels = LEVELS.into_iter().zip(distributions);
+    levels.filter(|(_, distribution)| distribution.count() > 0)
 }

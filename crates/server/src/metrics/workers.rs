@@ -2,6 +2,7 @@
 
 use lowroad_engine::counters::WorkerCounters;
 use lowroad_metrics::{LatencyDistribution, MetricKind, MetricSnapshot, SampleValue};
+use lowroad_site::request_metrics::RequestMetrics;
 
 use crate::running_server::RunningServer;
 
@@ -18,16 +19,37 @@ pub fn add(running: &RunningServer, out: &mut MetricSnapshot) {
         running.workers.len() as u64,
     );
     counters(running, out);
-    let family = out.family(
-        MetricKind::Histogram,
+    histogram(
+        running,
         "lowroad_worker_turn_duration_seconds",
         "Time that a worker took for one turn of its event loop, in turns with requests.",
+        RequestMetrics::add_turns_to,
+        out,
     );
+    histogram(
+        running,
+        "lowroad_worker_lag_seconds",
+        "Lag of a worker's event loop: time from the moment at which a timer was due, or unread bytes were left, until \
+         they were handled.",
+        RequestMetrics::add_lags_to,
+        out,
+    );
+}
+
+/// Adds a histogram of each worker.
+fn histogram(
+    running: &RunningServer,
+    name: &'static str,
+    help: &'static str,
+    add_to: fn(&RequestMetrics, &mut LatencyDistribution),
+    out: &mut MetricSnapshot,
+) {
+    let family = out.family(MetricKind::Histogram, name, help);
     for (number, worker) in running.request_metrics.iter().enumerate() {
-        let mut turns = LatencyDistribution::default();
-        worker.add_turns_to(&mut turns);
+        let mut sum = LatencyDistribution::default();
+        add_to(worker, &mut sum);
         let number = number.to_string();
-        family.sample(&[("worker", &number)], SampleValue::Durations(turns));
+        family.sample(&[("worker", &number)], SampleValue::Durations(sum));
     }
 }
 

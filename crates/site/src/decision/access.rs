@@ -8,6 +8,7 @@ use lowroad_access_control::passwords::{BasicCredentials, PasswordOutcome};
 use lowroad_access_control::{AccessPolicy, AccessRule, DirectPeer, RuleInput};
 use lowroad_config::RuleAction;
 use lowroad_http::status::StatusCode;
+use lowroad_limits::RefusalReason;
 use lowroad_site_rules::FormSet;
 
 use super::context::AccessCheck;
@@ -189,9 +190,12 @@ fn check_rate(
     let limit = rule.limit();
     let result = limit.map(|limit| effects.take_client_rate(limit, input.peer, now_ms));
     match result {
-        Some(Err(wait_s)) => Err(refuse_rate_limited(
-            rule, wait_s, effects, site_path, responder,
-        )),
+        Some(Err(wait_s)) => {
+            responder.exchange.refusal_reason = Some(RefusalReason::Rate);
+            Err(refuse_rate_limited(
+                rule, wait_s, effects, site_path, responder,
+            ))
+        }
         _ => Ok(()),
     }
 }
@@ -233,10 +237,14 @@ fn apply_password_outcome(
             let status = StatusCode::UNAUTHORIZED;
             Err(refuse(rule, status, &fields, effects, site_path, responder))
         }
-        PasswordOutcome::TooOften(wait_s) => Err(refuse_rate_limited(
-            rule, wait_s, effects, site_path, responder,
-        )),
+        PasswordOutcome::TooOften(wait_s) => {
+            responder.exchange.refusal_reason = Some(RefusalReason::Passwords);
+            Err(refuse_rate_limited(
+                rule, wait_s, effects, site_path, responder,
+            ))
+        }
         PasswordOutcome::Busy => {
+            responder.exchange.refusal_reason = Some(RefusalReason::Passwords);
             let status = StatusCode::SERVICE_UNAVAILABLE;
             Err(refuse(rule, status, &[], effects, site_path, responder))
         }

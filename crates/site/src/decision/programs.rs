@@ -268,6 +268,7 @@ impl RequestResponder<'_, '_> {
         failure: &HandlerFailure,
         logger: &ErrorLogger,
     ) -> StatusCode {
+        self.exchange.refusal_reason = failure.reason;
         // Without details, a log line would be useless.
         if failure.detail.is_empty() {
             self.refuse_program(site_path, failure.status, None);
