@@ -244,9 +244,9 @@ impl ProxyHandler {
         if outcome != AttemptOutcome::Cancelled {
             endpoint.record_failure(&failure.detail);
         }
+        endpoint.counters.count(outcome);
         // A single server has no retries, as there is no other server.
         let (Some(attempt), Some(group)) = (failed_attempt.attempt, self.servers.group()) else {
-            endpoint.counters.count(outcome);
             return Err(failure);
         };
         let now_ms = endpoint.pool.worker_handle(worker).timers.now_ms();
@@ -287,7 +287,7 @@ impl ProxyHandler {
 
     /// Counts a request that was not retried only because its body is too large, and mentions that in the failure.
     fn count_unretried(&self, endpoint: &OriginEndpoint, failure: &mut HandlerFailure) {
-        endpoint.count_unretried();
+        endpoint.counters.count_unretried();
         failure.detail.push_str(&format!(
             "; the request was not retried, because its body is larger than retry_body_max ({} bytes)",
             self.retry_body_max

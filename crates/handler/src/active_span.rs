@@ -56,12 +56,15 @@ impl ActiveSpan {
         }
     }
 
-    /// Ends the span without a response.
-    pub fn end_with_failure(mut self, failure: &HandlerFailure) {
+    /// Ends the span without a response. `error_type` is one of few words (semantic conventions, `error.type`).
+    pub fn end_with_failure(
+        mut self,
+        failure: &HandlerFailure,
+        error_type: impl Into<AttributeValue>,
+    ) {
         if let Some(mut span) = self.span.take() {
             let detail = lowroad_traces::span::truncated(failure.detail.clone());
-            // The status is that of the error page for the client; the handler itself has sent none.
-            span.fail(failure.status.code().to_string(), Cow::Owned(detail));
+            span.fail(error_type, Cow::Owned(detail));
             self.push(span);
         }
     }
@@ -95,7 +98,11 @@ impl ActiveSpan {
         const FAILURE_STATUS: u16 = 500;
         match answer {
             Ok(response) => self.end_with_status(response.status, FAILURE_STATUS),
-            Err(failure) => self.end_with_failure(failure),
+            // The status is that of the error page for the client; the handler itself has sent none.
+            Err(failure) => match failure.reason {
+                Some(reason) => self.end_with_failure(failure, reason.as_str()),
+                None => self.end_with_failure(failure, failure.status.code().to_string()),
+            },
         }
     }
 

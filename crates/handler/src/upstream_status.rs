@@ -52,7 +52,7 @@ pub struct UpstreamRequests {
 pub struct UpstreamMember {
     /// The health as a text.
     pub health: String,
-    /// Whether the server gets requests.
+    /// Whether the server works, as far as is known; false while it is drained, and until a trial request succeeds.
     pub is_available: bool,
     /// Whether the server is a backup.
     pub is_backup: bool,
@@ -60,8 +60,17 @@ pub struct UpstreamMember {
     pub weight: u32,
     /// Requests in progress.
     pub requests_now: u32,
+    /// Changes of the circuit breaker, and health checks.
+    pub counts: HealthCounts,
+}
+
+/// How often the health of a server was checked, and changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HealthCounts {
     /// Ejections by the circuit breaker.
     pub ejections: u64,
+    /// Ejections that ended because a request succeeded.
+    pub recoveries: u64,
     /// Successful health checks.
     pub checks_passed: u64,
     /// Failed health checks.
@@ -103,6 +112,17 @@ impl UpstreamReport {
 }
 
 impl UpstreamStatus {
+    /// Removes everything that is added up over servers with the same name, except connections.
+    pub fn clear_counts(&mut self) {
+        self.requests = UpstreamRequests::default();
+        self.connect_times = LatencyDistribution::default();
+        self.response_times = LatencyDistribution::default();
+        self.unrepeated = 0;
+        if let Some(member) = &mut self.member {
+            member.counts = HealthCounts::default();
+        }
+    }
+
     /// The state of the server as one line of text.
     fn line(&self) -> String {
         let requests = self.requests.text();
@@ -141,8 +161,12 @@ impl UpstreamMember {
     fn text(&self, requests: &str) -> String {
         let backup = if self.is_backup { ", backup" } else { "" };
         format!(
-            "{}{backup}, weight {}, {} requests now, {requests}, ejected {} times",
-            self.health, self.weight, self.requests_now, self.ejections
+            "{}{backup}, weight {}, {} requests now, {requests}, ejected {} times, recovered {} times",
+            self.health,
+            self.weight,
+            self.requests_now,
+            self.counts.ejections,
+            self.counts.recoveries
         )
     }
 }

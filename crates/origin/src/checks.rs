@@ -76,7 +76,8 @@ impl<O: PoolConnector> HealthCheck<Arc<ConnectionPool<O>>> for ConnectCheck {
 }
 
 /// Starts the checks of a member, immediately, on the worker of `worker_handle`. They end when the task's handle is
-/// dropped, or the member or the group is removed. `on_change` is called when the member's health changes.
+/// dropped, or the member or the group is removed. `on_result` is called after each check: with whether it passed, and
+/// the change of the member's health, if there is one.
 pub fn begin<P, C>(
     upstream: &Arc<Upstream<P>>,
     member: MemberId,
@@ -84,7 +85,7 @@ pub fn begin<P, C>(
     settings: CheckSettings,
     worker_handle: &WorkerHandle,
     random: RandomSource,
-    on_change: impl Fn(MemberId, HealthChange) + Send + 'static,
+    on_result: impl Fn(bool, Option<HealthChange>) + Send + 'static,
 ) -> TaskHandle
 where
     P: Clone + Send + Sync + 'static,
@@ -107,13 +108,10 @@ where
                 return;
             };
             let now_ms = task_worker.timers.now_ms();
-            // Only changes are reported; otherwise each check would log a line.
-            if upstream.with(|group| group.record_check(member, result.is_ok(), now_ms)) {
-                on_change(
-                    member,
-                    result.map_or_else(HealthChange::Down, |()| HealthChange::Up),
-                );
-            }
+            let has_passed = result.is_ok();
+            let has_changed = upstream.with(|group| group.record_check(member, has_passed, now_ms));
+            let change = result.map_or_else(HealthChange::Down, |()| HealthChange::Up);
+            on_result(has_passed, has_changed.then_some(change));
             drop(upstream);
             // The pause has jitter, so that the checks of many members and proxies do not coincide.
             task_worker.timers.sleep(settings.pause(random())).await;

@@ -94,6 +94,23 @@ pub enum AttemptOutcome {
     Cancelled,
 }
 
+/// A change of a member's circuit breaker, for logs and counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CircuitEvent {
+    /// The member was ejected.
+    Ejected {
+        /// How long, ms.
+        for_ms: u64,
+        /// Whether only requests of one client are affected, because all failures are of this client.
+        is_for_one_client: bool,
+    },
+    /// The ejection has ended, because a request succeeded.
+    Recovered {
+        /// Whether only requests of one client were affected.
+        was_for_one_client: bool,
+    },
+}
+
 /// The members of a group.
 pub struct MemberGroup<P> {
     settings: GroupSettings,
@@ -250,8 +267,13 @@ impl<P> MemberGroup<P> {
         }
     }
 
-    /// Records the outcome of a request.
-    pub fn report(&mut self, mut picked: PickedMember, outcome: AttemptOutcome, now_ms: u64) {
+    /// Records the outcome of a request. Returns the change of the member's circuit breaker, if there was one.
+    pub fn report(
+        &mut self,
+        mut picked: PickedMember,
+        outcome: AttemptOutcome,
+        now_ms: u64,
+    ) -> Option<CircuitEvent> {
         // The request may have ended while it was still waiting for a connection.
         self.mark_connected(&mut picked);
         let settings = self.settings;
@@ -259,9 +281,7 @@ impl<P> MemberGroup<P> {
         let may_eject =
             self.has_other_healthy(picked.member, now_ms) || settings.panic_percent == 0;
         // The member may have been removed while the request was in progress.
-        let Some(member) = self.member_mut(picked.member) else {
-            return;
-        };
+        let member = self.member_mut(picked.member)?;
         member.requests -= 1;
         member.tunnels -= u32::from(picked.is_tunnel);
         // `None` if the outcome shows nothing about the member.
@@ -281,10 +301,25 @@ impl<P> MemberGroup<P> {
             now_ms,
         );
         match change {
-            CircuitChange::None => {}
-            CircuitChange::Opened => member.counts.ejected += 1,
-            // The member has recovered.
-            CircuitChange::Closed => member.begin_slow_start(now_ms),
+            CircuitChange::None => None,
+            CircuitChange::Opened {
+                until_ms,
+                is_for_one_client,
+            } => {
+                member.counts.ejected += 1;
+                Some(CircuitEvent::Ejected {
+                    for_ms: until_ms.saturating_sub(now_ms),
+                    is_for_one_client,
+                })
+            }
+            CircuitChange::Closed { was_for_one_client } => {
+                member.begin_slow_start(now_ms);
+                Some(CircuitEvent::Recovered { was_for_one_client })
+            }
+            // Other clients have used the member all the time, so it needs no slow start.
+            CircuitChange::ClosedByOthers => Some(CircuitEvent::Recovered {
+                was_for_one_client: true,
+            }),
         }
     }
 

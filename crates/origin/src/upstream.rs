@@ -4,14 +4,18 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::group::{
-    AttemptOutcome, GroupSettings, MemberGroup, MemberId, NoMember, PickReason, PickRequest,
-    PickedMember,
+    AttemptOutcome, CircuitEvent, GroupSettings, MemberGroup, MemberId, NoMember, PickReason,
+    PickRequest, PickedMember,
 };
 use crate::retry::{self, FailureStage, NoRetry, RetryBudget, RetryLimits};
+
+/// Called with a member's target when its circuit breaker has changed, without a lock held. Must not block.
+pub type CircuitNotice<P> = Box<dyn Fn(&P, CircuitEvent) + Send + Sync>;
 
 /// A shared member group. `P` is the type of the members' targets, usually an `Arc` of a connection pool.
 pub struct Upstream<P> {
     retry: RetryLimits,
+    on_circuit_event: Option<CircuitNotice<P>>,
     state: Mutex<UpstreamState<P>>,
 }
 
@@ -37,8 +41,26 @@ pub struct UpstreamAttempt<P> {
 impl<P: Clone> Upstream<P> {
     /// An upstream without members.
     pub fn new(settings: GroupSettings, retry: RetryLimits) -> Arc<Upstream<P>> {
+        Upstream::build(settings, retry, None)
+    }
+
+    /// An upstream without members that reports changes of the members' circuit breakers.
+    pub fn with_notice(
+        settings: GroupSettings,
+        retry: RetryLimits,
+        on_circuit_event: CircuitNotice<P>,
+    ) -> Arc<Upstream<P>> {
+        Upstream::build(settings, retry, Some(on_circuit_event))
+    }
+
+    fn build(
+        settings: GroupSettings,
+        retry: RetryLimits,
+        on_circuit_event: Option<CircuitNotice<P>>,
+    ) -> Arc<Upstream<P>> {
         Arc::new(Upstream {
             retry,
+            on_circuit_event,
             state: Mutex::new(UpstreamState {
                 group: MemberGroup::new(settings),
                 budget: RetryBudget::default(),
@@ -121,7 +143,10 @@ impl<P> UpstreamAttempt<P> {
     fn end(&mut self, outcome: AttemptOutcome, now_ms: u64) {
         // Taken, so that `drop` after an explicit report has no effect.
         if let Some(picked) = self.picked.take() {
-            self.upstream.lock().group.report(picked, outcome, now_ms);
+            let event = self.upstream.lock().group.report(picked, outcome, now_ms);
+            if let (Some(event), Some(notice)) = (event, &self.upstream.on_circuit_event) {
+                notice(&self.target, event);
+            }
         }
     }
 }

@@ -218,7 +218,7 @@ fn health_checks_change_the_health_in_time() {
             jitter_percent: 20,
         };
         let (local, random) = (case.local.clone(), case.random());
-        let tell = move |_, change| to.lock().expect("a lock").push(change);
+        let tell = move |_, change| to.lock().expect("a lock").extend(change);
         let task = checks::begin(
             &upstream,
             member,

@@ -17,7 +17,7 @@ use lowroad_origin::retry::{BodyReplay, FailureStage, ResponseProgress, RetryLim
 use lowroad_origin::{AcquireTimeouts, ServerAddress, Upstream, UpstreamAttempt};
 
 use super::server::{FastCgiServer, FastCgiServers};
-use crate::proxy::origins::lookup_text;
+use crate::proxy::origins::{circuit_text, lookup_text};
 use crate::script::exchange::ScriptFailure;
 
 /// The connect timeout if other servers remain to be tried.
@@ -228,7 +228,17 @@ fn group(
         after_timeouts: false,
         ..RetryLimits::default()
     };
-    let upstream = Upstream::new(settings(&fastcgi.balance), retry);
+    let circuit_notice = notice.clone();
+    let on_circuit_event = move |server: &Arc<FastCgiServer>, event| {
+        if let Some(text) = circuit_text(server.name(), event) {
+            circuit_notice(&text);
+        }
+    };
+    let upstream = Upstream::with_notice(
+        settings(&fastcgi.balance),
+        retry,
+        Box::new(on_circuit_event),
+    );
     let worker_handle = &servers.workers()[0];
     let mut name_watches = Vec::new();
     for upstream_address in &fastcgi.servers {

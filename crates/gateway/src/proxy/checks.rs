@@ -86,11 +86,15 @@ impl HealthChecks {
         let random = move || mixed(random_counter.fetch_add(1, Relaxed));
         let probe = Arc::new(self.build_probe(worker, &endpoint));
         let notice = self.notice.clone();
-        let on_change = move |_, change| match change {
-            HealthChange::Up => notice(&format!("{} is healthy again", endpoint.name)),
-            HealthChange::Down(reason) => {
-                notice(&format!("{} is unhealthy: {reason}", endpoint.name));
-                endpoint.record_failure(&reason);
+        let on_result = move |has_passed, change| {
+            endpoint.counters.count_check(has_passed);
+            match change {
+                None => {}
+                Some(HealthChange::Up) => notice(&format!("{} is healthy again", endpoint.name)),
+                Some(HealthChange::Down(reason)) => {
+                    notice(&format!("{} is unhealthy: {reason}", endpoint.name));
+                    endpoint.record_failure(&reason);
+                }
             }
         };
         // The handle is kept in `tasks`, because dropping it ends the checks.
@@ -101,7 +105,7 @@ impl HealthChecks {
             check_settings,
             &self.workers[worker],
             Arc::new(random),
-            on_change,
+            on_result,
         );
         self.tasks().insert(member, task);
     }

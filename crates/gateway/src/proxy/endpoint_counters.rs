@@ -6,15 +6,20 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use lowroad_handler::upstream_status::{FAILURE_REASONS, UpstreamRequests};
+use lowroad_handler::upstream_status::{FAILURE_REASONS, HealthCounts, UpstreamRequests};
 use lowroad_metrics::{LatencyDistribution, LatencyHistogram};
-use lowroad_origin::group::{AttemptOutcome, MemberCounters};
+use lowroad_origin::group::{AttemptOutcome, CircuitEvent};
 
 /// The counters of an origin server.
 #[derive(Default)]
 pub struct EndpointCounters {
     responses: AtomicU64,
     failures: [AtomicU64; FAILURE_REASONS.len()],
+    ejections: AtomicU64,
+    recoveries: AtomicU64,
+    checks_passed: AtomicU64,
+    checks_failed: AtomicU64,
+    unretried: AtomicU64,
     connect_times: LatencyHistogram,
     response_times: LatencyHistogram,
 }
@@ -31,28 +36,55 @@ fn failure_index(outcome: AttemptOutcome) -> Option<usize> {
     }
 }
 
-/// The requests of a member, as its group has counted them.
-pub fn member_requests(counts: &MemberCounters) -> UpstreamRequests {
-    UpstreamRequests {
-        responses: counts.answered,
-        failures: [
-            counts.connect_failed,
-            counts.timed_out,
-            counts.lost,
-            counts.malformed,
-            counts.server_errors,
-        ],
-    }
+/// The name of a failure; `None` if the server did not fail.
+pub fn failure_reason(outcome: AttemptOutcome) -> Option<&'static str> {
+    failure_index(outcome).map(|index| FAILURE_REASONS[index])
 }
 
 impl EndpointCounters {
-    /// Counts a request to a server without a group. A group counts the requests of its members itself.
+    /// Counts a request to the server.
     pub fn count(&self, outcome: AttemptOutcome) {
         match failure_index(outcome) {
             Some(index) => self.failures[index].fetch_add(1, Relaxed),
             None if outcome == AttemptOutcome::Answered => self.responses.fetch_add(1, Relaxed),
             None => return,
         };
+    }
+
+    /// Counts a change of the circuit breaker.
+    pub fn count_circuit_event(&self, event: CircuitEvent) {
+        match event {
+            CircuitEvent::Ejected { .. } => self.ejections.fetch_add(1, Relaxed),
+            CircuitEvent::Recovered { .. } => self.recoveries.fetch_add(1, Relaxed),
+        };
+    }
+
+    /// Counts a health check.
+    pub fn count_check(&self, has_passed: bool) {
+        match has_passed {
+            true => self.checks_passed.fetch_add(1, Relaxed),
+            false => self.checks_failed.fetch_add(1, Relaxed),
+        };
+    }
+
+    /// Counts a request that was not retried because its body exceeded the limit.
+    pub fn count_unretried(&self) {
+        self.unretried.fetch_add(1, Relaxed);
+    }
+
+    /// The number of requests that were not retried because of their body.
+    pub fn unretried(&self) -> u64 {
+        self.unretried.load(Relaxed)
+    }
+
+    /// The counted changes of the circuit breaker, and health checks.
+    pub fn health(&self) -> HealthCounts {
+        HealthCounts {
+            ejections: self.ejections.load(Relaxed),
+            recoveries: self.recoveries.load(Relaxed),
+            checks_passed: self.checks_passed.load(Relaxed),
+            checks_failed: self.checks_failed.load(Relaxed),
+        }
     }
 
     /// The counted requests.
@@ -99,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outcomes_of_single_servers_and_members_have_the_same_reasons() {
+    fn each_failure_has_its_reason() {
         let counters = EndpointCounters::default();
         for (outcome, times) in [
             (AttemptOutcome::Answered, 1),
@@ -112,17 +144,10 @@ mod tests {
         ] {
             (0..times).for_each(|_| counters.count(outcome));
         }
-        let member = MemberCounters {
-            answered: 1,
-            connect_failed: 2,
-            timed_out: 3,
-            lost: 4,
-            malformed: 5,
-            server_errors: 6,
-            cancelled: 7,
-            ..MemberCounters::default()
+        let expected = UpstreamRequests {
+            responses: 1,
+            failures: [2, 3, 4, 5, 6],
         };
-        assert_eq!(counters.requests(), member_requests(&member));
-        assert_eq!(counters.requests().failures, [2, 3, 4, 5, 6]);
+        assert_eq!(counters.requests(), expected);
     }
 }

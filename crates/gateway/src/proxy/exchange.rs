@@ -473,13 +473,10 @@ impl ProxyExchange {
 
     /// Reports the outcome of the attempt, once.
     pub fn report(&mut self, outcome: AttemptOutcome) {
-        match self.attempt.take() {
-            Some(attempt) => {
-                let timers = &self.endpoint.pool.worker_handle(self.lease.worker).timers;
-                attempt.report(outcome, timers.now_ms());
-            }
-            // Read only for servers without a group.
-            None => self.endpoint.counters.count(outcome),
+        self.endpoint.counters.count(outcome);
+        if let Some(attempt) = self.attempt.take() {
+            let timers = &self.endpoint.pool.worker_handle(self.lease.worker).timers;
+            attempt.report(outcome, timers.now_ms());
         }
     }
 

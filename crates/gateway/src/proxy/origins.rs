@@ -1,6 +1,6 @@
 //! The registry of origins. Routes with equal origin settings share servers and connections, even across reloads.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -10,12 +10,15 @@ use lowroad_config::{BalanceConfig, OriginConfig, OriginServer, OriginTls, Origi
 use lowroad_engine::WorkerHandle;
 use lowroad_handler::operator_notice::OperatorNotice;
 use lowroad_handler::upstream_status::UpstreamReport;
-use lowroad_origin::group::{BalancingPolicy, GroupSettings, HealthSettings, MemberId, NewMember};
+use lowroad_origin::group::{
+    BalancingPolicy, CircuitEvent, GroupSettings, HealthSettings, MemberId, NewMember,
+};
 use lowroad_origin::name_resolution::{self, HostName, MemberFactory, SystemResolver};
 use lowroad_origin::retry::RetryLimits;
 use lowroad_origin::{ConnectionPool, PoolLimits, ServerAddress, Upstream, UpstreamTransport};
 
 use super::checks::HealthChecks;
+use super::endpoint_counters::EndpointCounters;
 use super::link::OriginConnector;
 use super::servers::{OriginEndpoint, OriginGroup, OriginMembers, OriginServers};
 
@@ -29,7 +32,26 @@ const HASH_LOAD_PERCENT_MAX: u32 = 125;
 pub struct OriginRegistry {
     workers: Arc<[WorkerHandle]>,
     pools: Arc<OriginPools>,
+    counters: Arc<CounterRegistry>,
     origins: Mutex<HashMap<(OriginConfig, ChangeTimes), Weak<OriginServers>>>,
+}
+
+/// The counters of all servers in use, by the name of the server. They survive a reload that changes the settings of the
+/// server's origin, because its servers of both configurations exist for a moment.
+#[derive(Default)]
+struct CounterRegistry(Mutex<HashMap<String, Weak<EndpointCounters>>>);
+
+impl CounterRegistry {
+    fn get(&self, name: &str) -> Arc<EndpointCounters> {
+        let mut all = lock(&self.0);
+        if let Some(counters) = all.get(name).and_then(Weak::upgrade) {
+            return counters;
+        }
+        all.retain(|_, counters| counters.strong_count() > 0);
+        let counters = Arc::<EndpointCounters>::default();
+        all.insert(name.to_owned(), Arc::downgrade(&counters));
+        counters
+    }
 }
 
 /// The connection pools, one for each address and TLS setting.
@@ -50,6 +72,7 @@ type ChangeTimes = Vec<Option<SystemTime>>;
 /// How the servers of an origin are reached, apart from their addresses.
 struct OriginTransport {
     pools: Arc<OriginPools>,
+    counters: Arc<CounterRegistry>,
     transport: UpstreamTransport,
     tls: Option<TlsKey>,
     connections_max: usize,
@@ -72,6 +95,7 @@ impl OriginRegistry {
                 pools: Mutex::default(),
             }),
             workers,
+            counters: Arc::default(),
             origins: Mutex::default(),
         }
     }
@@ -114,6 +138,13 @@ impl OriginRegistry {
         for servers in in_use {
             report.append(servers.status());
         }
+        // Servers with the same name share their counters, which must not be added up.
+        let mut names = HashSet::new();
+        for server in &mut report.servers {
+            if !names.insert(server.server.clone()) {
+                server.clear_counts();
+            }
+        }
         report
     }
 
@@ -138,7 +169,15 @@ impl OriginRegistry {
                 transport.create_endpoint(address.clone(), true),
             ));
         }
-        let upstream = Upstream::new(settings(origin), retry(origin));
+        let circuit_notice = notice.clone();
+        let on_circuit_event = move |endpoint: &Arc<OriginEndpoint>, event| {
+            endpoint.counters.count_circuit_event(event);
+            if let Some(text) = circuit_text(&endpoint.name, event) {
+                circuit_notice(&text);
+            }
+        };
+        let upstream =
+            Upstream::with_notice(settings(origin), retry(origin), Box::new(on_circuit_event));
         let checks = origin.check.as_ref().map(|check| {
             let workers = self.workers.clone();
             let checks = HealthChecks::new(origin, check, &upstream, workers, notice.clone());
@@ -211,6 +250,7 @@ impl OriginRegistry {
         };
         Ok(OriginTransport {
             pools: self.pools.clone(),
+            counters: self.counters.clone(),
             scheme: if tls.is_some() { "https" } else { "http" },
             transport,
             tls,
@@ -267,7 +307,9 @@ impl OriginTransport {
             false => format!("origin {} at {url}", self.name),
         };
         let pool = self.pools.get(address, self);
-        Arc::new(OriginEndpoint::new(name, pool, &self.host, self.scheme))
+        let counters = self.counters.get(&name);
+        let (host, scheme) = (&self.host, self.scheme);
+        Arc::new(OriginEndpoint::new(name, pool, host, scheme, counters))
     }
 }
 
@@ -307,6 +349,28 @@ pub fn lookup_text(server: &str, failure: Option<&str>) -> String {
             format!("{server}: the name can't be resolved: {reason}; it will be retried")
         }
         None => format!("{server}: the name is resolved again"),
+    }
+}
+
+/// The log line for a change of a server's circuit breaker. `None` if it affects one client only: that client could fill
+/// the log.
+pub fn circuit_text(server: &str, event: CircuitEvent) -> Option<String> {
+    match event {
+        CircuitEvent::Ejected {
+            for_ms,
+            is_for_one_client: false,
+        } => {
+            let seconds = for_ms as f64 / 1000.0;
+            Some(format!(
+                "{server}: ejected for {seconds} s after failed requests"
+            ))
+        }
+        CircuitEvent::Recovered {
+            was_for_one_client: false,
+        } => Some(format!(
+            "{server}: a trial request succeeded, so the server gets requests again"
+        )),
+        CircuitEvent::Ejected { .. } | CircuitEvent::Recovered { .. } => None,
     }
 }
 

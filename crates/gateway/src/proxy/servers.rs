@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use lowroad_config::HashBy;
 use lowroad_engine::WorkerHandle;
 use lowroad_handler::upstream_status::{
-    UpstreamConnections, UpstreamMember, UpstreamReport, UpstreamRequests, UpstreamStatus,
+    HealthCounts, UpstreamConnections, UpstreamMember, UpstreamReport, UpstreamStatus,
 };
 use lowroad_handler::{HandlerRequest, RouteProbe};
 use lowroad_http::fields::FieldLines;
@@ -16,7 +16,7 @@ use lowroad_origin::name_resolution::{self, NameWatch};
 use lowroad_origin::{ConnectionPool, Upstream, UpstreamAttempt};
 
 use super::checks::HealthChecks;
-use super::endpoint_counters::{EndpointCounters, member_requests};
+use super::endpoint_counters::EndpointCounters;
 use super::link::OriginConnector;
 
 /// An origin server at one address.
@@ -29,10 +29,9 @@ pub struct OriginEndpoint {
     pub host: Box<[u8]>,
     /// The scheme: `http` or `https`.
     pub scheme: &'static str,
-    /// The number of requests, and durations.
-    pub counters: EndpointCounters,
-    /// The number of requests that could not be retried because of their body.
-    unretried: AtomicU64,
+    /// The number of requests, and durations. All servers with the same name share them, such as those before and
+    /// after a reload that changes their origin.
+    pub counters: Arc<EndpointCounters>,
     /// The latest failure, for status reports.
     last_failure: Mutex<Option<Box<str>>>,
 }
@@ -44,14 +43,14 @@ impl OriginEndpoint {
         pool: Arc<ConnectionPool<OriginConnector>>,
         host: &str,
         scheme: &'static str,
+        counters: Arc<EndpointCounters>,
     ) -> OriginEndpoint {
         OriginEndpoint {
             name: name.into(),
             pool,
             host: host.as_bytes().into(),
             scheme,
-            counters: EndpointCounters::default(),
-            unretried: AtomicU64::new(0),
+            counters,
             last_failure: Mutex::default(),
         }
     }
@@ -61,11 +60,6 @@ impl OriginEndpoint {
         *self.last_failure() = Some(reason.into());
     }
 
-    /// Counts a request that was not retried because its body exceeded the limit.
-    pub fn count_unretried(&self) {
-        self.unretried.fetch_add(1, Relaxed);
-    }
-
     fn last_failure(&self) -> MutexGuard<'_, Option<Box<str>>> {
         self.last_failure
             .lock()
@@ -73,18 +67,13 @@ impl OriginEndpoint {
     }
 
     /// The state of the server, with its connections and its latest failure.
-    fn status(
-        &self,
-        origin: &str,
-        requests: UpstreamRequests,
-        member: Option<UpstreamMember>,
-    ) -> UpstreamStatus {
+    fn status(&self, origin: &str, member: Option<UpstreamMember>) -> UpstreamStatus {
         let counts = self.pool.counts();
         UpstreamStatus {
             origin: origin.to_owned(),
             server: self.name.to_string(),
             member,
-            requests,
+            requests: self.counters.requests(),
             connect_times: self.counters.connect_times(),
             response_times: self.counters.response_times(),
             connections: UpstreamConnections {
@@ -95,7 +84,7 @@ impl OriginEndpoint {
                 reused: counts.reused,
                 failed: counts.failed,
             },
-            unrepeated: self.unretried.load(Relaxed),
+            unrepeated: self.counters.unretried(),
             latest_failure: self.last_failure().as_deref().map(str::to_owned),
         }
     }
@@ -135,21 +124,19 @@ pub struct OriginGroup {
 }
 
 /// The state of a member, for status reports.
-fn member(status: &MemberStatus) -> UpstreamMember {
-    let counts = &status.counts;
-    let is_unavailable = matches!(
+fn member(status: &MemberStatus, counts: HealthCounts) -> UpstreamMember {
+    // A member that is full works; one that is due for a trial has not shown yet that it does.
+    let is_healthy = matches!(
         status.health,
-        MemberHealth::Ejected { .. } | MemberHealth::Down | MemberHealth::Draining
+        MemberHealth::Up | MemberHealth::SlowStart { .. } | MemberHealth::Full
     );
     UpstreamMember {
         health: status.health.to_string(),
-        is_available: !is_unavailable,
+        is_available: is_healthy,
         is_backup: status.backup,
         weight: status.weight,
         requests_now: status.requests,
-        ejections: counts.ejected,
-        checks_passed: counts.checks_passed,
-        checks_failed: counts.checks_failed,
+        counts,
     }
 }
 
@@ -168,7 +155,7 @@ impl OriginServers {
         let group = match &self.members {
             OriginMembers::One(endpoint) => {
                 return UpstreamReport {
-                    servers: vec![endpoint.status(&self.name, endpoint.counters.requests(), None)],
+                    servers: vec![endpoint.status(&self.name, None)],
                     faults: Vec::new(),
                 };
             }
@@ -186,8 +173,8 @@ impl OriginServers {
                 .collect::<Vec<_>>()
         });
         let servers = members.iter().map(|(endpoint, status)| {
-            let requests = member_requests(&status.counts);
-            endpoint.status(&self.name, requests, Some(member(status)))
+            let member = member(status, endpoint.counters.health());
+            endpoint.status(&self.name, Some(member))
         });
         let faults = group.name_watches.iter().filter_map(NameWatch::failure);
         UpstreamReport {

@@ -2,9 +2,11 @@
 
 use lowroad_handler::active_span::ActiveSpan;
 use lowroad_handler::{HandlerRequest, HandlerResponse};
+use lowroad_limits::RefusalReason;
 use lowroad_traces::{SpanKind, TraceParent, span};
 
 use super::RetryableRequest;
+use super::endpoint_counters::failure_reason;
 use super::exchange::ProxyFailure;
 use super::servers::OriginEndpoint;
 
@@ -82,10 +84,19 @@ impl RetryableRequest {
         if let Some(current) = current {
             match result {
                 Ok(response) => current.end_with_status(response.status, FAILURE_STATUS),
-                Err(failure) => current.end_with_failure(&failure.failure),
+                Err(failed) => current.end_with_failure(&failed.failure, error_type(failed)),
             }
         }
     }
+}
+
+/// Why there is no response, as the metric of failures names it: the status of the failure is only that of the error
+/// page for the client.
+fn error_type(failed: &ProxyFailure) -> &'static str {
+    let limit = failed.failure.reason.map(RefusalReason::as_str);
+    failure_reason(failed.outcome)
+        .or(limit)
+        .unwrap_or("cancelled")
 }
 
 /// Host and port of an authority.

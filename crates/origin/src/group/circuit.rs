@@ -84,9 +84,19 @@ pub enum CircuitChange {
     /// None.
     None,
     /// The member was ejected.
-    Opened,
+    Opened {
+        /// The end of the ejection, monotonic ms.
+        until_ms: u64,
+        /// Whether it applies to one client only.
+        is_for_one_client: bool,
+    },
     /// The member is no longer ejected.
-    Closed,
+    Closed {
+        /// Whether it was ejected for one client only.
+        was_for_one_client: bool,
+    },
+    /// The member, which was ejected for one client only, works for others, and is no longer ejected.
+    ClosedByOthers,
 }
 
 /// Sliding window counter: counts the current window, and the previous one in proportion to its overlap with the last
@@ -198,8 +208,7 @@ impl CircuitBreaker {
                 if report != CircuitReport::Success && may_eject && window.is_bad(settings, now_ms)
                 {
                     let failed_clients = window.failed();
-                    self.open(failed_clients, settings, now_ms);
-                    return CircuitChange::Opened;
+                    return self.open(failed_clients, settings, now_ms);
                 }
             }
             (
@@ -211,7 +220,10 @@ impl CircuitBreaker {
                     // Another client succeeded: the circuit closes. No change is reported, since a slow start is not
                     // needed: the member was ejected only for one client. If a second client fails, the member is
                     // ejected for all.
-                    CircuitReport::Success => _ = self.close(now_ms),
+                    CircuitReport::Success => {
+                        self.close(now_ms);
+                        return CircuitChange::ClosedByOthers;
+                    }
                     CircuitReport::Failure | CircuitReport::Unreachable => {
                         *failed_clients = failed_clients.union(clients)
                     }
@@ -226,15 +238,15 @@ impl CircuitBreaker {
             ) if ticket.is_trial => {
                 // The trial's slot is freed even if the trial was cancelled; otherwise no other trial could follow.
                 *trials = trials.saturating_sub(1);
+                let was_for_one_client = failed_clients.len() == 1;
                 let failed_clients = failed_clients.union(clients);
                 match report {
                     Some(CircuitReport::Success) => {
                         self.close(now_ms);
-                        return CircuitChange::Closed;
+                        return CircuitChange::Closed { was_for_one_client };
                     }
                     Some(CircuitReport::Failure | CircuitReport::Unreachable) => {
-                        self.open(failed_clients, settings, now_ms);
-                        return CircuitChange::Opened;
+                        return self.open(failed_clients, settings, now_ms);
                     }
                     None => {}
                 }
@@ -260,7 +272,7 @@ impl CircuitBreaker {
         failed_clients: ClientSet,
         settings: &settings::CircuitSettings,
         now_ms: u64,
-    ) {
+    ) -> CircuitChange {
         let was_healthy = matches!(self.state, CircuitState::Closed(_))
             // If the member was healthy for at least the longest ejection time, the backoff starts again.
             && now_ms.saturating_sub(self.closed_ms) >= settings.open_ms_max;
@@ -283,6 +295,10 @@ impl CircuitBreaker {
             until_ms,
             failed_clients,
         });
+        CircuitChange::Opened {
+            until_ms,
+            is_for_one_client: failed_clients.len() == 1,
+        }
     }
 
     fn enter(&mut self, state: CircuitState) {

@@ -181,7 +181,16 @@ fn ejection_time_doubles_until_a_trial_succeeds() {
     let (mut group, ids) = group(settings(BalancingPolicy::RoundRobin), &THREE);
     let (a, others) = (ids[0], [ids[1], ids[2]]);
     // `failures_min` and `absences_max` are 5, `open_ms` is 5,000.
-    (0..5).for_each(|_| fail(&mut group, a, &others, 1000));
+    (0..4).for_each(|_| fail(&mut group, a, &others, 1000));
+    let last = group
+        .pick(&request_after(&others), 1000, 0)
+        .expect("a member");
+    let ejected = |for_ms| CircuitEvent::Ejected {
+        for_ms,
+        is_for_one_client: false,
+    };
+    let event = group.report(last, AttemptOutcome::TimedOut, 1000);
+    assert_eq!(event, Some(ejected(5000)));
     assert_eq!(
         member_health(&group, a, 1000),
         MemberHealth::Ejected { until_ms: 6000 }
@@ -198,7 +207,8 @@ fn ejection_time_doubles_until_a_trial_succeeds() {
         MemberHealth::TrialInProgress
     );
     assert!(!shares(&mut group, 30, 6000).contains_key("a"));
-    group.report(trial, AttemptOutcome::TimedOut, 6500);
+    let event = group.report(trial, AttemptOutcome::TimedOut, 6500);
+    assert_eq!(event, Some(ejected(10_000)));
     // A failed trial doubles the ejection to 10 s.
     assert_eq!(
         member_health(&group, a, 6500),
@@ -208,12 +218,16 @@ fn ejection_time_doubles_until_a_trial_succeeds() {
     let trial = group
         .pick(&request_after(&others), 16_500, 0)
         .expect("a member");
-    group.report(trial, AttemptOutcome::Cancelled, 16_500);
+    assert_eq!(group.report(trial, AttemptOutcome::Cancelled, 16_500), None);
     assert_eq!(member_health(&group, a, 16_500), MemberHealth::Trial);
     let trial = group
         .pick(&request_after(&others), 16_500, 0)
         .expect("a member");
-    group.report(trial, AttemptOutcome::Answered, 16_500);
+    let event = group.report(trial, AttemptOutcome::Answered, 16_500);
+    let recovered = CircuitEvent::Recovered {
+        was_for_one_client: false,
+    };
+    assert_eq!(event, Some(recovered));
     assert_eq!(
         member_health(&group, a, 16_500),
         MemberHealth::SlowStart { percent: 10 }

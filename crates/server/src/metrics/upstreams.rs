@@ -37,7 +37,8 @@ const STATES: [UpstreamFamily; 2] = [
     (
         MetricKind::Gauge,
         "lowroad_upstream_up",
-        "Whether a member of an upstream group gets requests.",
+        "Whether a member of an upstream group works: 1 also while it has all its connections in use, 0 while health \
+         checks fail, while it is drained, and while it is ejected, until a trial request succeeds.",
         |it| Some(it.member.as_ref()?.is_available.into()),
     ),
     (
@@ -49,7 +50,7 @@ const STATES: [UpstreamFamily; 2] = [
 ];
 
 /// Metrics that are added up over servers with the same labels.
-const SUMS: [UpstreamFamily; 12] = [
+const SUMS: [UpstreamFamily; 13] = [
     (
         MetricKind::Gauge,
         "lowroad_upstream_requests_in_progress",
@@ -66,19 +67,25 @@ const SUMS: [UpstreamFamily; 12] = [
         MetricKind::Counter,
         "lowroad_upstream_ejections",
         "How often the circuit breaker has ejected an upstream server.",
-        |it| Some(it.member.as_ref()?.ejections),
+        |it| Some(it.member.as_ref()?.counts.ejections),
+    ),
+    (
+        MetricKind::Counter,
+        "lowroad_upstream_recoveries",
+        "How often an ejection of an upstream server ended because a request succeeded.",
+        |it| Some(it.member.as_ref()?.counts.recoveries),
     ),
     (
         MetricKind::Counter,
         "lowroad_upstream_checks_failed",
         "Failed health checks of an upstream server.",
-        |it| Some(it.member.as_ref()?.checks_failed),
+        |it| Some(it.member.as_ref()?.counts.checks_failed),
     ),
     (
         MetricKind::Counter,
         "lowroad_upstream_checks_passed",
         "Successful health checks of an upstream server.",
-        |it| Some(it.member.as_ref()?.checks_passed),
+        |it| Some(it.member.as_ref()?.counts.checks_passed),
     ),
     (
         MetricKind::Gauge,

@@ -177,7 +177,7 @@ fn each_retry_has_its_own_span() {
         true => (attempts[0], attempts[1]),
         false => (attempts[1], attempts[0]),
     };
-    assert_eq!(failed.attribute("error.type"), "502");
+    assert_eq!(failed.attribute("error.type"), "lost");
     assert_eq!(failed.attribute("http.request.resend_count"), "");
     assert_eq!(failed.attribute("http.response.status_code"), "");
     assert_eq!(successful.attribute("http.request.resend_count"), "1");
