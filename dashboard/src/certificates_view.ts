@@ -36,7 +36,7 @@ export function certificates(snapshot: Snapshot): CertificateState[] {
       expiryS,
       renewalS: gauge(snapshot, "lowroad_certificate_renewal_timestamp_seconds", is),
       trouble: trouble(expiryS, nowS, isFailing),
-      why: snapshot.certificates?.find((note) => is({ names: note.names, source: note.source }))?.last_error,
+      why: snapshot.certificates?.find((note) => is({ names: note.names, source: note.source }))?.last_error ?? undefined,
     };
   });
 }

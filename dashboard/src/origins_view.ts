@@ -1,7 +1,7 @@
 /** The table of upstream servers: health with its reason, requests and connections. */
 
 import { byId } from "./dom.js";
-import { amount, grouped } from "./format.js";
+import { amount, duration, grouped } from "./format.js";
 import type { SnapshotWindow } from "./rates.js";
 import { gauge, samples } from "./snapshot.js";
 import type { MetricLabels, Snapshot } from "./snapshot.js";
@@ -64,6 +64,8 @@ export class OriginsView {
       { title: "Health", class: "wide" },
       { title: "Responses/s", class: "number" },
       { title: "Failures/s", class: "number" },
+      { title: "Median", class: "number" },
+      { title: "p99", class: "number" },
       { title: "In progress", class: "number" },
       { title: "Connections", class: "number" },
       { title: "New/s", class: "number" },
@@ -86,6 +88,7 @@ function originRow(labels: MetricLabels, health: UpstreamHealth, window: Snapsho
   const now = (name: string) => gauge(snapshot, UPSTREAM + name, same(labels));
   const perSecond = (name: string) => window.rate(UPSTREAM + name, same(labels));
   const failures = health.failuresPerSecond;
+  const times = window.durations(`${UPSTREAM}response_seconds`, same(labels));
   return {
     key: `${labels["origin"]}\n${labels["server"]}`,
     cells: [
@@ -93,6 +96,8 @@ function originRow(labels: MetricLabels, health: UpstreamHealth, window: Snapsho
       stateCell(health),
       now("responses") === null ? "" : amount(perSecond("responses")),
       { text: amount(failures), state: failures > 0 ? "bad" : undefined },
+      duration(times.quantile(0.5)),
+      duration(times.quantile(0.99)),
       grouped(now("requests_in_progress")),
       `${grouped(now("connections_in_use"))} used, ${grouped(now("connections_idle"))} idle`,
       amount(perSecond("connections_opened")),

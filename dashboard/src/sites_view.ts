@@ -3,6 +3,7 @@
 import { byId } from "./dom.js";
 import { amount, bytes, duration, percent } from "./format.js";
 import type { SnapshotWindow } from "./rates.js";
+import type { LabelFilter } from "./snapshot.js";
 import { LiveTable } from "./table.js";
 import type { CellContent, TableRow } from "./table.js";
 import { DURATIONS, hitRatio, scopeTraffic, sitesByLoad } from "./traffic.js";
@@ -32,15 +33,25 @@ export class SitesView {
     const sites = sitesByLoad(scopeTraffic(window));
     const all = sites.reduce((sum, { site }) => sum + site.total, 0);
     const rows = sites.flatMap(({ site, routes }) => {
-      const times = window.durations(DURATIONS, (labels) => labels["site"] === site.site);
-      const own = scopeRow(site, site.site || "no site", all, [duration(times.quantile(0.5)), duration(times.quantile(0.99))]);
+      const own = scopeRow(site, site.site || "no site", all, percentiles(window, (labels) => labels["site"] === site.site));
       // A site without routes has only its own row.
       const isPlain = routes.length === 1 && routes[0]!.route === "";
-      const below = isPlain ? [] : routes.map((route) => ({ ...scopeRow(route, routeTitle(route.route), all, ["", ""]), class: "route" }));
+      const below = isPlain ? [] : routes.map((route) => ({ ...routeRow(window, route, all), class: "route" }));
       return [{ ...own, class: "site" }, ...below];
     });
     this.table.update(rows.slice(0, ROW_COUNT_MAX));
   }
+}
+
+/** Median and 99th percentile of the durations of some series. */
+function percentiles(window: SnapshotWindow, filter: LabelFilter): [string, string] {
+  const times = window.durations(DURATIONS, filter);
+  return [duration(times.quantile(0.5)), duration(times.quantile(0.99))];
+}
+
+function routeRow(window: SnapshotWindow, route: ScopeTraffic, all: number): TableRow {
+  const isOwn: LabelFilter = (labels) => labels["site"] === route.site && labels["route"] === route.route;
+  return scopeRow(route, routeTitle(route.route), all, percentiles(window, isOwn));
 }
 
 function scopeRow(scope: ScopeTraffic, title: string | CellContent, all: number, times: [string, string]): TableRow {

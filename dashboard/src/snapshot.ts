@@ -27,11 +27,11 @@ export interface UpstreamNote {
   latest_failure: string | null;
 }
 
-/** A certificate that could not be obtained or renewed. */
+/** A certificate, and the error of its last renewal. */
 export interface CertificateNote {
   names: string;
   source: string;
-  last_error: string;
+  last_error: string | null;
 }
 
 /** A line of the error log. */

@@ -12,15 +12,20 @@ mod table;
 mod text;
 mod window;
 
-use std::io::{IsTerminal, stdout};
+use std::io::{IsTerminal, stdin, stdout};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ratatui::DefaultTerminal;
+use ratatui::crossterm::cursor;
 use ratatui::crossterm::event::{self, Event};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{EnterAlternateScreen, size as terminal_size};
+use ratatui::layout::{Rect, Size};
+use ratatui::{DefaultTerminal, TerminalOptions, Viewport};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use self::feed::FeedEvent;
@@ -37,6 +42,8 @@ const WINDOW_MS: u64 = 5000;
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum number of URLs on a page of the levels.
 const PAGE_URLS_MAX: usize = 10;
+/// The largest area that is drawn. A signal waits for the end of a frame, which takes time for each cell.
+const AREA_MAX: Size = Size::new(500, 200);
 /// Maximum time to wait for the two snapshots of a report as text.
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -65,11 +72,31 @@ pub fn run(args: &TopArgs) -> Result<(), String> {
         return Err(reason.clone());
     }
     let failed = |error: std::io::Error| format!("the terminal: {error}");
-    // Restores the terminal also after a panic.
-    let mut terminal = ratatui::try_init().map_err(failed)?;
+    let mut terminal = open_terminal().map_err(failed)?;
     let result = show(&mut terminal, args, feed.as_ref(), &mut levels, &stop);
     ratatui::restore();
     result.map_err(failed)
+}
+
+/// Changes the terminal to its alternate screen. It is restored also after a panic.
+fn open_terminal() -> std::io::Result<DefaultTerminal> {
+    // Not a full screen viewport: it has no limit of size, and is cleared by a request for the position of the cursor,
+    // which fails if a key arrives together with the answer.
+    let viewport = Viewport::Fixed(screen_area()?);
+    let terminal = ratatui::try_init_with_options(TerminalOptions { viewport })?;
+    execute!(stdout(), EnterAlternateScreen).inspect_err(|_| ratatui::restore())?;
+    Ok(terminal)
+}
+
+/// The area that is drawn: the terminal, up to [`AREA_MAX`].
+fn screen_area() -> std::io::Result<Rect> {
+    let (width, height) = terminal_size()?;
+    Ok(Rect::new(
+        0,
+        0,
+        width.min(AREA_MAX.width),
+        height.min(AREA_MAX.height),
+    ))
 }
 
 /// Updates the screen until the user quits.
@@ -87,17 +114,22 @@ fn show(
     });
     let mut next_sample = Instant::now() + args.interval;
     let mut remaining = args.count;
+    let mut area = screen_area()?;
     while remaining != Some(0) && !stop.load(Ordering::Relaxed) {
+        let new_area = screen_area()?;
+        if new_area != area {
+            area = new_area;
+            terminal.resize(area)?;
+        }
         terminal.draw(|frame| draw::draw(frame, &state))?;
         let wait = next_sample.saturating_duration_since(Instant::now());
         // Keys and changes of the size interrupt the wait; each is followed by another frame.
-        if event::poll(wait.min(POLL_INTERVAL))?
-            && let Event::Key(key) = event::read()?
-        {
+        if !event::poll(wait.min(POLL_INTERVAL))? {
+            recover_input();
+        } else if let Event::Key(key) = event::read()? {
             match state.apply_key(key) {
                 KeyOutcome::Continue => {}
-                // Fails if a key arrives together with the terminal's answer about its cursor.
-                KeyOutcome::Redraw => drop(terminal.clear()),
+                KeyOutcome::Redraw => terminal.resize(area)?,
                 KeyOutcome::Quit => break,
             }
         }
@@ -106,11 +138,26 @@ fn show(
         }
         if Instant::now() >= next_sample {
             next_sample = Instant::now() + args.interval;
-            state.set_levels(levels.next_page(terminal.size()?.height.into()));
+            state.set_levels(levels.next_page(area.height.into()));
             remaining = remaining.map(|remaining| remaining - 1);
         }
     }
     Ok(())
+}
+
+/// Makes crossterm read keys that it has missed. It waits edge-triggered, and drops the event of a key if it handles
+/// the signal of a new size first; the key would stay unread until the next one. The terminal's answer about its cursor
+/// is the missing event.
+fn recover_input() {
+    let input = stdin();
+    let mut fds = [PollFd::new(&input, PollFlags::IN)];
+    let is_unread = input.is_terminal()
+        && rustix::event::poll(&mut fds, Some(&Timespec::default())).is_ok_and(|count| count > 0);
+    // A key that has just arrived is not missed.
+    if is_unread && event::poll(Duration::ZERO).is_ok_and(|has_event| !has_event) {
+        // Fails if the terminal does not answer in time.
+        let _ = cursor::position();
+    }
 }
 
 /// Applies the events that have arrived.

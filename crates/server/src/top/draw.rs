@@ -8,9 +8,9 @@ use ratatui::widgets::{Block, Clear, Paragraph, Row, Table};
 
 use super::report::{LevelRate, ServerReport};
 use super::state::{ServerLink, TopState, TopView, VIEWS};
-use super::table::{TextTable, rate, visible};
+use super::table::{TextTable, fitting, rate, visible};
 
-const HELP: [&str; 9] = [
+const HELP: [&str; 10] = [
     "1-5, Tab   choose a view",
     "s          sort by the next column",
     "/          filter rows, Esc: all rows",
@@ -18,8 +18,9 @@ const HELP: [&str; 9] = [
     "space      pause",
     "Ctrl-L     draw again",
     "q, Ctrl-C  quit",
-    "Rates are averages of 5 s; those of",
-    "URLs are estimates with a half-life of 60 s.",
+    "Rates and percentiles are of the last 5 s, rates",
+    "of URLs estimates with a half-life of 60 s.",
+    "hits n/a: no request could use the cache.",
 ];
 
 /// The width of a level's name and rate.
@@ -175,6 +176,7 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, table: &TextTable, state: &TopS
         return;
     }
     let columns = &table.columns[..table.fitting_columns(area.width)];
+    let widths = table.widths(columns.len(), area.width);
     let aligned = |text: String, is_number| {
         let alignment = if is_number {
             Alignment::Right
@@ -202,19 +204,14 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, table: &TextTable, state: &TopS
         .skip(scroll)
         .take(visible_rows)
         .map(|row| {
-            let cells = row.iter().zip(columns);
-            Row::new(cells.map(|(cell, column)| aligned(cell.text.clone(), column.is_number)))
+            let cells = row.iter().zip(columns).zip(&widths);
+            Row::new(cells.map(|((cell, column), width)| {
+                aligned(fitting(&cell.text, *width), column.is_number)
+            }))
         });
-    let widths = columns
-        .iter()
-        .enumerate()
-        .map(|(index, column)| match index {
-            0 => Constraint::Min(column.width),
-            _ if column.is_number => Constraint::Length(column.width),
-            _ => Constraint::Min(column.width),
-        });
+    let constraints = widths.iter().map(|width| Constraint::Length(*width));
     let head = Row::new(head).style(Style::new().add_modifier(Modifier::DIM));
-    frame.render_widget(Table::new(rows, widths).header(head), area);
+    frame.render_widget(Table::new(rows, constraints).header(head), area);
 }
 
 fn draw_fast_path(frame: &mut Frame<'_>, area: Rect, state: &TopState) {
@@ -253,7 +250,7 @@ fn draw_foot(frame: &mut Frame<'_>, area: Rect, state: &TopState) {
 fn draw_help(frame: &mut Frame<'_>) {
     let screen = frame.area();
     let (width, height) = (
-        48.min(screen.width),
+        50.min(screen.width),
         (HELP.len() as u16 + 2).min(screen.height),
     );
     let area = Rect {
@@ -314,8 +311,8 @@ mod tests {
         };
         let screens = [
             ("urls", screen(&live(), 80, 16)),
-            ("sites", screen(&with_view(1), 100, 14)),
-            ("origins", screen(&with_view(2), 100, 14)),
+            ("sites", screen(&with_view(1), 80, 14)),
+            ("origins", screen(&with_view(2), 80, 14)),
             ("errors", screen(&with_view(3), 80, 14)),
             ("narrow", screen(&live(), 40, 12)),
             ("help", screen(&help, 80, 16)),

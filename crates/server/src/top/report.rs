@@ -6,13 +6,14 @@ use lowroad_site::url_table::URL_LEVELS;
 use serde_json::Value;
 
 use super::table::{
-    TableCell, TableColumn, TextTable, bytes, duration, number_column, percent, rate, text_column,
-    visible,
+    TableCell, TableColumn, TextTable, bytes, duration, number_column, percent, rate, short_rate,
+    text_column, visible, whole_percent,
 };
 use super::window::{SeriesRate, SnapshotWindow, label, number};
 
 const REQUESTS: &str = "lowroad_requests";
 const DURATIONS: &str = "lowroad_request_duration_seconds";
+const RESPONSE_TIMES: &str = "lowroad_upstream_response_seconds";
 const BODY_BYTES: &str = "lowroad_response_body_bytes";
 const SOFTIRQ_ANSWERS: &str = "lowroad_softirq_answers";
 
@@ -35,22 +36,28 @@ const URL_COLUMNS: [TableColumn; 4] = [
     text_column("level", 8),
     number_column("share", 8),
 ];
-const SITE_COLUMNS: [TableColumn; 7] = [
+/// All columns fit in 80 cells. The columns of errors are rates, too; with `/s` their titles would be too wide.
+const SITE_COLUMNS: [TableColumn; 9] = [
     text_column("site and route", 22),
-    number_column("req/s", 8),
-    number_column("hits", 8),
-    number_column("5xx/s", 8),
-    number_column("4xx/s", 8),
-    number_column("body/s", 10),
-    number_column("cut/s", 8),
+    number_column("req/s", 6),
+    number_column("p50", 7),
+    number_column("p99", 7),
+    number_column("hits", 5),
+    number_column("5xx", 5),
+    number_column("4xx", 5),
+    number_column("body/s", 7),
+    number_column("cut", 5),
 ];
-const ORIGIN_COLUMNS: [TableColumn; 6] = [
+/// All columns fit in 80 cells.
+const ORIGIN_COLUMNS: [TableColumn; 8] = [
     text_column("server", 22),
-    text_column("health", 8),
-    number_column("resp/s", 8),
-    number_column("fail/s", 8),
-    number_column("open", 6),
-    text_column("reason", 24),
+    text_column("health", 9),
+    number_column("resp/s", 7),
+    number_column("fail/s", 7),
+    number_column("p50", 7),
+    number_column("p99", 7),
+    number_column("open", 5),
+    text_column("reason", 9),
 ];
 const ERROR_COLUMNS: [TableColumn; 3] = [
     text_column("message", 27),
@@ -210,15 +217,20 @@ fn figures(window: &SnapshotWindow, traffic: &TrafficSum) -> Vec<(&'static str, 
         ("req/s", rate(traffic.total)),
         ("hits", percent(traffic.hit_ratio())),
         ("5xx", percent(failures)),
-        ("p50", duration(window.quantile(DURATIONS, 0.5))),
-        ("p99", duration(window.quantile(DURATIONS, 0.99))),
+        ("p50", duration(window.quantile(DURATIONS, 0.5, |_| true))),
+        ("p99", duration(window.quantile(DURATIONS, 0.99, |_| true))),
         ("sent", format!("{}/s", bytes(sent))),
         ("connections", format!("{connections:.0}")),
     ]
 }
 
 fn number_cell(value: f64) -> TableCell {
-    TableCell::from_number(value, rate(value))
+    TableCell::from_number(value, short_rate(value))
+}
+
+/// The cell of a quantile. Rows without durations are sorted to the end.
+fn duration_cell(seconds: Option<f64>) -> TableCell {
+    TableCell::from_number(seconds.unwrap_or(-1.0), duration(seconds))
 }
 
 fn urls(latest: &Value) -> TextTable {
@@ -257,6 +269,11 @@ fn sites(window: &SnapshotWindow, requests: &[SeriesRate<'_>]) -> TextTable {
                 it.label("site") == site && it.label("route") == route
             })
         };
+        let quantile = |share| {
+            window.quantile(DURATIONS, share, |labels| {
+                label(labels, "site") == site && label(labels, "route") == route
+            })
+        };
         let name = match site {
             "" => "(any host)",
             site => site,
@@ -266,7 +283,9 @@ fn sites(window: &SnapshotWindow, requests: &[SeriesRate<'_>]) -> TextTable {
         vec![
             TableCell::from_text(format!("{name} {route}").trim_end()),
             number_cell(traffic.total),
-            TableCell::from_number(hits.unwrap_or(-1.0), percent(hits)),
+            duration_cell(quantile(0.5)),
+            duration_cell(quantile(0.99)),
+            TableCell::from_number(hits.unwrap_or(-1.0), whole_percent(hits)),
             number_cell(traffic.failures),
             number_cell(traffic.client_errors),
             TableCell::from_number(body, bytes(body)),
@@ -303,13 +322,16 @@ fn origins(window: &SnapshotWindow, latest: &Value) -> TextTable {
                 })
             };
             let failures = sum("lowroad_upstream_failures");
+            let quantile = |share| window.quantile(RESPONSE_TIMES, share, is_own);
+            let note = notes.iter().find(|note| is_own(note));
+            let note_health = note.map_or("", |it| label(it, "health"));
             let health = match gauge("lowroad_upstream_up") {
+                Some(0.0) if note_health.starts_with("half-open") => "half-open",
                 Some(0.0) => "down",
                 _ if failures > 0.0 => "failing",
                 Some(_) => "up",
                 None => "-",
             };
-            let note = notes.iter().find(|note| is_own(note));
             let reason = note.map_or("", |it| label(it, "latest_failure"));
             let open = gauge("lowroad_upstream_connections_in_use").unwrap_or(0.0) + number(sample);
             let name = match server.starts_with(origin) {
@@ -321,8 +343,10 @@ fn origins(window: &SnapshotWindow, latest: &Value) -> TextTable {
                 TableCell::from_text(health),
                 number_cell(sum("lowroad_upstream_responses")),
                 number_cell(failures),
+                duration_cell(quantile(0.5)),
+                duration_cell(quantile(0.99)),
                 TableCell::from_number(open, format!("{open:.0}")),
-                TableCell::from_text(if matches!(health, "down" | "failing") {
+                TableCell::from_text(if matches!(health, "down" | "failing" | "half-open") {
                     reason
                 } else {
                     ""
@@ -389,7 +413,11 @@ pub mod tests {
                     json!({"labels": {"site": "a.example", "route": ""}, "value": 500_000 * count}),
                 ]),
                 "lowroad_request_duration_seconds": family(&[
-                    json!({"labels": {}, "value": {"count": count, "buckets": [[-40, count]]}}),
+                    json!({"labels": {"site": "a.example", "route": ""}, "value": {"count": count, "buckets": [[-40, count]]}}),
+                ]),
+                "lowroad_upstream_response_seconds": family(&[
+                    json!({"labels": {"origin": "app", "server": "http://10.0.0.1:3000"},
+                           "value": {"count": count, "buckets": [[-20, count]]}}),
                 ]),
                 "lowroad_upstream_connections_idle": family(&[
                     upstream("http://10.0.0.1:3000", 3), upstream("http://10.0.0.2:3000", 0),
@@ -462,7 +490,7 @@ pub mod tests {
         let origins = texts(ReportTable::Origins);
         assert_eq!(origins[0][..3], ["app http://10.0.0.1:3000", "up", "100"]);
         assert_eq!(origins[1][1], "down");
-        assert_eq!(origins[1][5], "connection refused");
+        assert_eq!(origins[1][7], "connection refused");
         let errors = texts(ReportTable::Errors);
         assert_eq!(
             errors[0],

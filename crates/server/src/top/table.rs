@@ -96,6 +96,38 @@ impl TextTable {
         });
         fitting.count().max(1)
     }
+
+    /// The widths of the first `count` columns in a table of this width. A last column of texts shares the remaining
+    /// cells with the first column.
+    pub fn widths(&self, count: usize, width: u16) -> Vec<u16> {
+        let columns = &self.columns[..count];
+        let mut widths: Vec<u16> = columns.iter().map(|column| column.width).collect();
+        let used = widths.iter().sum::<u16>() + count.saturating_sub(1) as u16;
+        let mut remaining = width.saturating_sub(used);
+        if let ([first, .., last], [.., last_width]) = (columns, &mut widths[..])
+            && !first.is_number
+            && !last.is_number
+        {
+            *last_width += remaining / 2;
+            remaining -= remaining / 2;
+        }
+        if let Some(first) = widths.first_mut() {
+            *first += remaining;
+        }
+        widths
+    }
+}
+
+/// A text that fits into some cells; one that was cut ends with an ellipsis.
+pub fn fitting(text: &str, width: u16) -> String {
+    let width = usize::from(width);
+    match text.chars().count() <= width {
+        true => text.to_owned(),
+        false => {
+            let start = text.chars().take(width.saturating_sub(1));
+            start.chain(['\u{2026}']).collect()
+        }
+    }
 }
 
 /// Replaces characters that a terminal would interpret: control characters, and those that change the direction of
@@ -115,6 +147,20 @@ pub fn rate(value: f64) -> String {
     }
 }
 
+/// A rate in at most five characters.
+pub fn short_rate(value: f64) -> String {
+    let units = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
+    // The limits are those at which the rounded number would have another digit.
+    match units.iter().find(|(unit, _)| value >= 0.9995 * unit) {
+        Some((unit, name)) => match value / unit {
+            part if part >= 99.95 => format!("{part:.0}{name}"),
+            part if part >= 9.995 => format!("{part:.1}{name}"),
+            part => format!("{part:.2}{name}"),
+        },
+        None => rate(value),
+    }
+}
+
 /// A whole number with thousands separators.
 fn group_thousands(value: f64) -> String {
     let digits = format!("{value:.0}");
@@ -129,9 +175,14 @@ fn group_thousands(value: f64) -> String {
     out
 }
 
-/// A share in percent; `-` without a share.
+/// A share in percent; `n/a` if there is nothing to share, such as without requests.
 pub fn percent(share: Option<f64>) -> String {
-    share.map_or_else(|| "-".into(), |share| format!("{:.1} %", 100.0 * share))
+    share.map_or_else(|| "n/a".into(), |share| format!("{:.1} %", 100.0 * share))
+}
+
+/// A share in percent without decimals, of at most five characters.
+pub fn whole_percent(share: Option<f64>) -> String {
+    share.map_or_else(|| "n/a".into(), |share| format!("{:.0} %", 100.0 * share))
 }
 
 /// A duration in a fitting unit.
@@ -139,7 +190,8 @@ pub fn duration(seconds: Option<f64>) -> String {
     match seconds {
         None => "-".into(),
         Some(seconds) if seconds < 1e-3 => format!("{:.0} us", 1e6 * seconds),
-        Some(seconds) if seconds < 1.0 => format!("{:.1} ms", 1e3 * seconds),
+        Some(seconds) if seconds < 0.0995 => format!("{:.1} ms", 1e3 * seconds),
+        Some(seconds) if seconds < 1.0 => format!("{:.0} ms", 1e3 * seconds),
         Some(seconds) => format!("{seconds:.1} s"),
     }
 }
@@ -148,8 +200,10 @@ pub fn duration(seconds: Option<f64>) -> String {
 pub fn bytes(value: f64) -> String {
     let units = [(1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
     match units.iter().find(|(unit, _)| value >= *unit) {
+        Some((unit, name)) if value >= 99.95 * unit => format!("{:.0} {name}", value / unit),
         Some((unit, name)) => format!("{:.1} {name}", value / unit),
-        None => format!("{value:.0} B"),
+        // Not -0, which is the sum of no rates.
+        None => format!("{:.0} B", value + 0.0),
     }
 }
 
@@ -203,6 +257,17 @@ mod tests {
     }
 
     #[test]
+    fn first_and_last_text_share_the_remaining_width() {
+        assert_eq!(table().widths(3, 30), [13, 5, 10]);
+        assert_eq!(table().widths(2, 30), [24, 5]);
+        assert_eq!(table().widths(1, 4), [10]);
+        assert_eq!(
+            [3, 4].map(|width| fitting("abcd", width)),
+            ["ab\u{2026}", "abcd"]
+        );
+    }
+
+    #[test]
     fn hidden_characters_are_replaced() {
         let text = visible("a\x1b[2J\u{9b}\n\u{202e}\u{200b}\u{7f}\u{e9}");
         assert_eq!(
@@ -217,8 +282,17 @@ mod tests {
             [0.0, 0.5, 12.34, 1234567.0].map(rate),
             ["0", "0.50", "12.3", "1,234,567"]
         );
-        let spans = [None, Some(5e-5), Some(0.02), Some(3.0)].map(duration);
-        assert_eq!(spans, ["-", "50 us", "20.0 ms", "3.0 s"]);
-        assert_eq!([12.0, 1500.0, 2e9].map(bytes), ["12 B", "1.5 kB", "2.0 GB"]);
+        let spans = [None, Some(5e-5), Some(0.02), Some(0.1234), Some(3.0)].map(duration);
+        assert_eq!(spans, ["-", "50 us", "20.0 ms", "123 ms", "3.0 s"]);
+        assert_eq!(
+            [-0.0, 12.0, 1500.0, 123_456.0, 2e9].map(bytes),
+            ["0 B", "12 B", "1.5 kB", "123 kB", "2.0 GB"]
+        );
+        assert_eq!(
+            [0.0, 0.5, 999.4, 999.6, 12_340.0, 999_600.0, 2.5e6].map(short_rate),
+            ["0", "0.50", "999", "1.00k", "12.3k", "1.00M", "2.50M"]
+        );
+        let shares = [None, Some(0.0), Some(0.996)].map(whole_percent);
+        assert_eq!(shares, ["n/a", "0 %", "100 %"]);
     }
 }

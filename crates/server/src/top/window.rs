@@ -113,11 +113,18 @@ impl SnapshotWindow {
         self.latest().map_or(&[], |latest| samples(latest, name))
     }
 
-    /// The quantile of the durations within the window, in seconds; `None` without durations.
-    pub fn quantile(&self, name: &str, share: f64) -> Option<f64> {
+    /// The quantile of the durations within the window, in seconds, over the series whose labels `is_chosen` accepts;
+    /// `None` without durations.
+    pub fn quantile(
+        &self,
+        name: &str,
+        share: f64,
+        is_chosen: impl Fn(&Value) -> bool,
+    ) -> Option<f64> {
         let mut counts: BTreeMap<i64, f64> = BTreeMap::new();
         let mut add = |snapshot: &Value, factor: f64| {
-            for sample in samples(snapshot, name) {
+            let samples = samples(snapshot, name).iter();
+            for sample in samples.filter(|sample| is_chosen(&sample["labels"])) {
                 for bucket in sample["value"]["buckets"].as_array().into_iter().flatten() {
                     if let (Some(index), Some(count)) = (bucket[0].as_i64(), bucket[1].as_f64()) {
                         *counts.entry(index).or_default() += factor * count;
@@ -193,7 +200,9 @@ mod tests {
             window.rate("lowroad_requests", |it| it.label("site") == "b"),
             0.0
         );
-        let median = window.quantile("durations", 0.5).expect("durations");
+        let median = window
+            .quantile("durations", 0.5, |_| true)
+            .expect("durations");
         assert!((1.8..2.0).contains(&median), "{median}");
     }
 
@@ -205,7 +214,7 @@ mod tests {
         window.push(snapshot(2_000, 2.0, 3));
         assert_eq!(window.seconds(), 0.0);
         assert!(window.rates("lowroad_requests").is_empty());
-        assert_eq!(window.quantile("durations", 0.5), None);
+        assert_eq!(window.quantile("durations", 0.5, |_| true), None);
         // Another program may answer.
         window.push(json!([]));
         assert_eq!(window.gauge("x"), None);

@@ -78,6 +78,21 @@ fn screen_shows_the_server_and_follows_keys() {
 }
 
 #[test]
+fn huge_terminal_is_drawn_in_part() {
+    let observed = ObservedServer::start();
+    let socket = observed.socket().display().to_string();
+    let mut screen = PseudoTerminal::start(PROGRAM, &["top", "--admin", &socket], 100, 30);
+    screen.wait_for_text("live");
+    // A frame of all cells would need more memory than the machine has.
+    screen.resize(60_000, 60_000);
+    screen.forget();
+    screen.press("?\u{c}");
+    screen.wait_for_text("half-life");
+    screen.press("\u{3}");
+    assert!(screen.wait_for_end().success());
+}
+
+#[test]
 fn output_that_is_no_terminal_gets_one_report() {
     let observed = ObservedServer::start();
     make_requests(&observed);
