@@ -8,6 +8,7 @@ mod prometheus;
 mod scopes;
 mod service;
 mod slow_scrapes;
+mod soak;
 mod status_names;
 mod support;
 mod text_format;

@@ -11,7 +11,7 @@ use crate::documents::{dashboard_expressions, documented_queries, read};
 use crate::support::{ObservedServer, READ, RequestCounts, has_prometheus};
 
 /// A running Prometheus with the configuration and alerts of docs/observe. It is killed when dropped.
-struct TestPrometheus {
+pub struct TestPrometheus {
     child: Child,
     address: SocketAddr,
     _folder: TempFolder,
@@ -19,7 +19,7 @@ struct TestPrometheus {
 
 impl TestPrometheus {
     /// Starts Prometheus with these options, and waits until it listens.
-    fn start(observed: &ObservedServer, options: &[&str]) -> TestPrometheus {
+    pub fn start(observed: &ObservedServer, options: &[&str]) -> TestPrometheus {
         let folder = TempFolder::new();
         let token = folder.file("token", READ);
         let config = read("observe/prometheus.yml")
@@ -75,7 +75,7 @@ impl TestPrometheus {
     }
 
     /// The result vector of a query.
-    fn query(&self, query: &str) -> Vec<Value> {
+    pub fn query(&self, query: &str) -> Vec<Value> {
         let data = self.api(&format!("query?query={}", encoded(query)));
         let result = data.map(|mut data| data["result"].take());
         match result {
@@ -107,7 +107,7 @@ impl Drop for TestPrometheus {
 }
 
 /// The value of an element of a vector.
-fn number(element: &Value) -> f64 {
+pub fn number(element: &Value) -> f64 {
     let text = element["value"][1].as_str();
     text.and_then(|it| it.parse().ok()).expect("a number")
 }
