@@ -481,7 +481,7 @@ mod tests {
         assert!(matches("http://a:8080/", "", 8080, "/"));
         assert!(matches("http://a/", "not a name", 80, "/"));
         assert!(matches("http://a/%61b", "a", 80, "/a%62"));
-        assert!(matches("http://a/100%", "a", 80, "/100%"));
+        assert!(matches("http://a/?100%", "a", 80, "/?100%"));
         let pattern = RequestPattern::parse("http://a:81/x").expect("a URL");
         assert!(
             pattern.matches(b"a", None, b"/x"),

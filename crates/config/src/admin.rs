@@ -79,17 +79,14 @@ pub(crate) fn admin(section: ConfigSection<'_>) -> (AdminConfig, AdminMarks) {
 fn tls(section: &ConfigSection<'_>) -> Option<AdminTlsConfig> {
     let file = |key| section.item(key).and_then(|item| item.path());
     let (certificate, key) = (file("certificate"), file("key"));
-    let clients = clients(section);
+    let clients = clients(section, certificate.is_some() || key.is_some());
     match (certificate, key) {
         (Some(certificate), Some(key)) => Some(AdminTlsConfig {
             certificate,
             key,
             clients,
         }),
-        (None, None) => {
-            section.only_with("client_ca", "certificate and key");
-            None
-        }
+        (None, None) => None,
         (Some(_), None) => {
             section.report("key is missing", "certificate and key");
             None
@@ -101,20 +98,22 @@ fn tls(section: &ConfigSection<'_>) -> Option<AdminTlsConfig> {
     }
 }
 
-fn clients(section: &ConfigSection<'_>) -> Option<AdminClientConfig> {
-    let full_clients = section.item("full_clients");
+fn clients(section: &ConfigSection<'_>, has_tls: bool) -> Option<AdminClientConfig> {
+    let (authorities, full_clients) = (section.item("client_ca"), section.item("full_clients"));
+    if let (Some(item), false) = (&authorities, has_tls) {
+        item.report("has no effect here", "only with certificate and key");
+    }
+    if let (Some(item), None) = (&full_clients, &authorities) {
+        item.report("has no effect here", "only with client_ca");
+    }
     let full_subjects = full_clients
         .map(ConfigValue::one_or_many)
         .unwrap_or_default()
         .iter()
         .filter_map(ConfigValue::plain_text)
         .collect();
-    let Some(authorities) = section.item("client_ca") else {
-        section.only_with("full_clients", "client_ca");
-        return None;
-    };
     Some(AdminClientConfig {
-        authorities: authorities.path()?,
+        authorities: authorities?.path()?,
         full_subjects,
     })
 }
