@@ -2,42 +2,17 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::hash_map::RandomState;
-use std::fmt;
 use std::hash::{BuildHasher, Hasher};
 
 use lowroad_traces::IdGenerator;
 
-/// The random identifier of a request.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct RequestId([u8; 16]);
-
-impl RequestId {
-    /// The bytes.
-    pub fn bytes(&self) -> &[u8; 16] {
-        &self.0
-    }
-}
-
-impl fmt::Display for RequestId {
-    /// 32 hexadecimal digits.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", u128::from_be_bytes(self.0))
-    }
-}
-
-impl fmt::Debug for RequestId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-/// An identifier that is made when it is first needed.
+/// The random identifier of a request, which is made when it is first needed.
 #[derive(Clone, Debug, Default)]
-pub struct LazyRequestId(Cell<Option<RequestId>>);
+pub struct LazyRequestId(Cell<Option<u128>>);
 
 impl LazyRequestId {
     /// The identifier; the first call makes it.
-    pub fn get(&self) -> RequestId {
+    pub fn get(&self) -> u128 {
         let id = self.0.get().unwrap_or_else(random_id);
         self.0.set(Some(id));
         id
@@ -49,8 +24,8 @@ thread_local! {
     static IDS: RefCell<IdGenerator> = RefCell::new(IdGenerator::new(random_seed()));
 }
 
-fn random_id() -> RequestId {
-    RequestId(IDS.with_borrow_mut(|ids| *ids.trace_id().bytes()))
+fn random_id() -> u128 {
+    IDS.with_borrow_mut(|ids| u128::from_be_bytes(*ids.trace_id().bytes()))
 }
 
 /// Hashes of nothing: the keys of each state are random.
@@ -69,6 +44,5 @@ mod tests {
         assert_ne!(first.get(), second.get());
         let other = std::thread::spawn(|| LazyRequestId::default().get());
         assert_ne!(other.join().expect("an identifier"), first.get());
-        assert_eq!(first.get().to_string().len(), 32);
     }
 }

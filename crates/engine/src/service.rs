@@ -17,7 +17,7 @@ use lowroad_traces::RequestTracing;
 
 use crate::driver::{ConnectionToken, ListenerId};
 use crate::pass_through::PassThroughTarget;
-use crate::request_id::{LazyRequestId, RequestId};
+use crate::request_id::LazyRequestId;
 use crate::response::ResponseWriter;
 use crate::stream::BodyReceiver;
 use crate::tls_session::{TlsInfo, TlsSession};
@@ -137,7 +137,7 @@ impl Exchange {
     }
 
     /// The identifier of the request: random, and the same for the whole request. It is made when it is first needed.
-    pub fn request_id(&self) -> RequestId {
+    pub fn request_id(&self) -> u128 {
         self.request_id.get()
     }
 

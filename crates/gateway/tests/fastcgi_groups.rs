@@ -98,7 +98,8 @@ fn unreachable_server_is_skipped_and_then_ejected() {
             let status = handler.status().expect("there are several");
             assert!(status.contains(&format!("{gone} ejected")), "{status}");
             let told = notices.all();
-            assert_eq!(told.len(), 5, "{told:?}");
+            // The others within ten seconds are only counted.
+            assert_eq!(told.len(), 1, "{told:?}");
             assert!(told[0].ends_with("trying another server"), "{told:?}");
             let outline = RouteProbe {
                 target: b"/x",

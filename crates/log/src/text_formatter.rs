@@ -10,9 +10,6 @@ use crate::format::{FormatPart, TextFormat, ValueEscape};
 use crate::line_limit::{LineLimit, truncated};
 use crate::variable::{self, LogVariable, NamedValue, ValueSource};
 
-/// The length of the longest identifier, in hexadecimal digits.
-const ID_LEN_MAX: usize = 32;
-
 /// Properties of a request that only the variables of formats need. Missing texts are empty.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EntryDetails<'a> {
@@ -177,6 +174,16 @@ impl TextFormatter {
                     out.extend_from_slice(b"+00:00");
                 }
                 LogVariable::RemoteAddr => address(entry.peer, out),
+                LogVariable::Named(index) => {
+                    let text = named(self.format.values(), index, entry, details);
+                    value(truncated(text, text_len_max), escape, out);
+                }
+                LogVariable::RequestId | LogVariable::TraceId | LogVariable::SpanId => {
+                    match identifier(variable, details) {
+                        Some(id) => hexadecimal(id, out),
+                        None => value(b"", escape, out),
+                    }
+                }
                 LogVariable::Host => host(truncated(entry.host, text_len_max), escape, out),
                 _ => match number(variable, entry, details) {
                     Some(LogNumber::Whole(number)) => decimal(number, out),
@@ -186,14 +193,7 @@ impl TextFormatter {
                         thousandths(number, out);
                     }
                     None => {
-                        let mut digits = [0; ID_LEN_MAX];
-                        let text = match variable {
-                            LogVariable::Named(index) => {
-                                named(self.format.values(), index, entry, details)
-                            }
-                            _ => identifier(variable, details, &mut digits)
-                                .unwrap_or_else(|| text(variable, entry, details)),
-                        };
+                        let text = text(variable, entry, details);
                         value(truncated(text, text_len_max), escape, out);
                     }
                 },
@@ -289,28 +289,22 @@ fn named<'a>(
     }
 }
 
-/// The value of a variable that is an identifier, in hexadecimal digits.
-fn identifier<'d>(
-    variable: LogVariable,
-    details: &EntryDetails<'_>,
-    digits: &'d mut [u8; ID_LEN_MAX],
-) -> Option<&'d [u8]> {
-    let (id, len) = match variable {
-        LogVariable::RequestId => (details.request_id?, 16),
-        LogVariable::TraceId => (details.trace?.0, 16),
-        LogVariable::SpanId => {
-            let mut id = [0; 16];
-            id[..8].copy_from_slice(&details.trace?.1);
-            (id, 8)
-        }
-        _ => return None,
-    };
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    for (pair, byte) in digits.chunks_exact_mut(2).zip(&id[..len]) {
-        pair[0] = DIGITS[usize::from(byte >> 4)];
-        pair[1] = DIGITS[usize::from(byte & 15)];
+/// The value of a variable that is an identifier.
+fn identifier<'d>(variable: LogVariable, details: &'d EntryDetails<'_>) -> Option<&'d [u8]> {
+    let trace = details.trace.as_ref();
+    match variable {
+        LogVariable::RequestId => details.request_id.as_ref().map(|id| &id[..]),
+        LogVariable::TraceId => trace.map(|(trace_id, _)| &trace_id[..]),
+        _ => trace.map(|(_, span_id)| &span_id[..]),
     }
-    Some(&digits[..2 * len])
+}
+
+fn hexadecimal(bytes: &[u8], out: &mut Vec<u8>) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for byte in bytes {
+        out.push(DIGITS[usize::from(byte >> 4)]);
+        out.push(DIGITS[usize::from(byte & 15)]);
+    }
 }
 
 /// Appends the host without its port, in lower case.

@@ -5,8 +5,9 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use lowroad_testkit::{TempFolder, TestServer, skip, wait_until};
+use lowroad_testkit::{TempFolder, TestClient, TestServer, skip, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 /// The first bytes of a block of records: magic, version, kind (docs/logs.md).
@@ -211,6 +212,63 @@ fn sigkill_loses_the_last_block_only() {
         assert!((2 * next - 50..2 * next).contains(&count), "{count}");
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(errors.contains("torn.lrlog: offset "), "{errors}");
+    }
+}
+
+#[test]
+fn sigkill_under_load_keeps_all_written_blocks() {
+    let folder = TempFolder::new();
+    let log = log_path(&folder);
+    let mut server = logged(&folder, &log, "block_age = \"100ms\"");
+    let (address, is_killed) = (server.address(), AtomicBool::new(false));
+    let (written, sent) = std::thread::scope(|scope| {
+        let senders = (0..3).map(|client| {
+            let is_killed = &is_killed;
+            scope.spawn(move || {
+                let mut connection = TestClient::connect(address);
+                let mut number = 0;
+                while !is_killed.load(SeqCst) {
+                    number += 1;
+                    connection.send(format!(
+                        "GET /small?{client}.{number}. HTTP/1.1\r\nHost: a\r\n\r\n"
+                    ));
+                    if connection.whole_response().is_none() {
+                        break;
+                    }
+                }
+                number
+            })
+        });
+        let senders: Vec<_> = senders.collect();
+        let written = wait_until("blocks", || {
+            let written = lines("cat", &log, &[]);
+            (written.len() > 500).then_some(written)
+        });
+        server.signal("KILL");
+        server.wait_for_end();
+        is_killed.store(true, SeqCst);
+        let sent = senders
+            .into_iter()
+            .map(|sender| sender.join().expect("no panic"));
+        (written, sent.collect::<Vec<u32>>())
+    });
+    let after = lines("cat", &log, &[]);
+    // Blocks that were read before the kill are unchanged, and later ones only add to them.
+    assert_eq!(after[..written.len()], written);
+    let mut targets: Vec<&str> = after
+        .iter()
+        .filter_map(|line| line.split(' ').find(|word| word.starts_with("/small?")))
+        .collect();
+    assert_eq!(targets.len(), after.len());
+    targets.sort_unstable();
+    targets.dedup();
+    assert_eq!(targets.len(), after.len(), "a request has one record");
+    assert!(after.len() as u32 <= sent.iter().sum());
+    for target in targets {
+        let mut numbers = target["/small?".len()..].split('.');
+        let mut number = || numbers.next().and_then(|it| it.parse::<u32>().ok());
+        let (client, number) = (number().expect(target), number().expect(target));
+        assert!((1..=sent[client as usize]).contains(&number), "{target}");
     }
 }
 

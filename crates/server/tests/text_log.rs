@@ -443,6 +443,16 @@ fn time_of_a_streamed_response_includes_its_body() {
     assert!(seconds(whole) >= seconds(header) + 0.019, "{line}");
 }
 
+/// The metrics of a server with its admin socket in this folder.
+fn metrics(folder: &TempFolder) -> String {
+    let mut admin = UnixStream::connect(folder.path().join("admin.sock")).expect("the socket");
+    let request = b"GET /metrics HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+    admin.write_all(request).expect("sent");
+    let mut metrics = String::new();
+    admin.read_to_string(&mut metrics).expect("text");
+    metrics
+}
+
 /// Sends a request to an origin that answers when it is released, lets the client leave in this way, and releases the
 /// origin. Returns the line of the log, and the metrics.
 fn line_after_leaving(leave: impl FnOnce(lowroad_testkit::TestClient)) -> (String, String) {
@@ -467,11 +477,7 @@ fn line_after_leaving(leave: impl FnOnce(lowroad_testkit::TestClient)) -> (Strin
     let _ = release.send(());
     let all = lines(&folder, "log", 2);
     let line = all.iter().find(|line| line.ends_with("/app/x"));
-    let mut admin = UnixStream::connect(folder.path().join("admin.sock")).expect("the socket");
-    let request = b"GET /metrics HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
-    admin.write_all(request).expect("sent");
-    let mut metrics = String::new();
-    admin.read_to_string(&mut metrics).expect("text");
+    let metrics = metrics(&folder);
     (line.expect("a line").clone(), metrics)
 }
 
@@ -502,4 +508,75 @@ fn half_closed_client_is_answered_and_logged_with_the_status() {
     });
     assert_eq!(line, "200 2 miss origin /app/x");
     assert_eq!(answered.recv(), Ok(200));
+}
+
+#[test]
+fn records_equal_requests_under_load_through_rotations_and_reloads() {
+    const CLIENTS: u64 = 4;
+    const REQUESTS: u64 = 600;
+    let folder = TempFolder::new();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("a mode");
+    folder.file("root/small", "hello");
+    let config = "[server]\nworkers = 2\nadmin = \"admin.sock\"\n\
+                  [[log.access]]\nto = \"log\"\nformat = '$request_uri $status $connection_requests'\n\
+                  [[log.access]]\nto = \"binary\"\nformat = \"binary\"\nblock_age = \"100ms\"\nrotate_len = \"64K\"\n\
+                  total_len_max = \"1G\"\n[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"root\"\n";
+    let mut server = TestServer::run(PROGRAM, &folder, config);
+    let (address, answered) = (server.address(), std::sync::atomic::AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for client_number in 0..CLIENTS {
+            let answered = &answered;
+            scope.spawn(move || {
+                let mut client = lowroad_testkit::TestClient::connect(address);
+                for number in 0..REQUESTS {
+                    // Connections end, too, and others may be on another worker.
+                    if number % 50 == 49 {
+                        client = lowroad_testkit::TestClient::connect(address);
+                    }
+                    let response = client.get(&format!("/small?{client_number}.{number}."), "");
+                    assert_eq!(response.status, 200);
+                    answered.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                }
+            });
+        }
+        for rotation in 1..=3 {
+            let due = CLIENTS * REQUESTS / 4 * rotation;
+            wait_until("requests", || {
+                let answered = answered.load(std::sync::atomic::Ordering::SeqCst);
+                (answered >= due).then_some(())
+            });
+            let rotated = folder.path().join(format!("log.{rotation}"));
+            fs::rename(folder.path().join("log"), rotated).expect("renamed");
+            server.signal(if rotation == 2 { "HUP" } else { "USR1" });
+            wait_until("the new log", || {
+                folder.path().join("log").exists().then_some(())
+            });
+        }
+    });
+    let sum: f64 = metrics(&folder)
+        .lines()
+        .filter(|line| line.starts_with("lowroad_requests_total{"))
+        .filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok())
+        .sum();
+    assert_eq!(sum, (CLIENTS * REQUESTS) as f64);
+    server.signal("TERM");
+    assert!(server.wait_for_end().success());
+    let names = ["log.1", "log.2", "log.3", "log"];
+    let texts = names.map(|name| fs::read_to_string(folder.path().join(name)).expect("a log"));
+    let mut read = Command::new(PROGRAM);
+    read.args(["log", "cat"]).arg(folder.path().join("binary"));
+    let binary = String::from_utf8(read.output().expect("the program").stdout).expect("UTF-8");
+    for all in [texts.concat(), binary] {
+        let mut targets: Vec<&str> = all
+            .lines()
+            .filter_map(|line| {
+                line.split_whitespace()
+                    .find(|word| word.starts_with("/small?"))
+            })
+            .collect();
+        assert_eq!(all.lines().count() as u64, CLIENTS * REQUESTS);
+        targets.sort_unstable();
+        targets.dedup();
+        assert_eq!(targets.len() as u64, CLIENTS * REQUESTS);
+    }
 }

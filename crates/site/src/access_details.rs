@@ -180,7 +180,7 @@ impl NeededDetails {
         self.set_scope(details, MetricScope::from_number(exchange.metric_scope));
         self.set_connection(details, exchange);
         let has_id = self.has_request_id;
-        details.request_id = has_id.then(|| *exchange.request_id().bytes());
+        details.request_id = has_id.then(|| exchange.request_id().to_be_bytes());
         let ids = self.has_trace.then(|| exchange.tracing.ids()).flatten();
         details.trace = ids.map(|(trace, span)| (*trace.bytes(), *span.bytes()));
         details.tls = exchange.tls.clone().filter(|_| self.has_tls);

@@ -461,6 +461,39 @@ fn hits_of_the_level_are_in_the_servers_log() {
 }
 
 #[test]
+fn requests_of_the_level_have_their_site_and_each_a_line_through_a_reload() {
+    let test = "requests_of_the_level_have_their_site_and_each_a_line_through_a_reload";
+    if skipped(test, &[]) {
+        return;
+    }
+    let format = "$remote_addr|$level|$site|$host|$hostname";
+    let names = "names = [\"first.example\", \"test\"]\n";
+    let mut own = Own::with(TempFolder::new(), format, names);
+    let begin = own.hits();
+    let mut asked = own.hit().1;
+    // The record arrives later than the response; it gets the site that the server has at that time.
+    let of_first = "|softirq|first.example|test|";
+    wait_until("the record", || {
+        own.log("access").contains(of_first).then_some(())
+    });
+    let config = own.folder.path().join("lowroad.toml");
+    let text = fs::read_to_string(&config).expect("the configuration");
+    fs::write(&config, text.replace("first.example", "other.example")).expect("written");
+    own.signal(Signal::HUP);
+    own.wait_for_error("is in force");
+    asked += (0..5).map(|_| own.hit().1).sum::<usize>();
+    let hits = own.hits() - begin;
+    own.end();
+    let log = own.log("access");
+    let ours = log.lines().filter(|line| line.starts_with("10.77.0.1|"));
+    assert_eq!(ours.clone().count(), asked, "{log}");
+    let of_level: Vec<&str> = ours.filter(|line| line.contains("|softirq|")).collect();
+    assert_eq!(u64::try_from(of_level.len()), Ok(hits), "{log}");
+    let last = of_level.last().expect("a hit");
+    assert!(last.contains("|softirq|other.example|test|"), "{log}");
+}
+
+#[test]
 fn killed_daemon_is_restarted() {
     if skipped("killed_daemon_is_restarted", &[]) {
         return;
