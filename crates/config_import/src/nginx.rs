@@ -15,11 +15,12 @@ mod settings;
 mod tree;
 mod values;
 
-pub use tree::{SyntaxError, parse};
+pub use tree::SyntaxError;
 
 use blocks::{number_directives, read_servers};
 use include::IncludeReader;
 use level::Translation;
+use tree::{Directive, parse};
 
 /// Reads a configuration of nginx with its includes, and translates it. `prefix` is the folder of relative roots; the
 /// default is that of the usual packages.
@@ -27,9 +28,35 @@ use level::Translation;
 /// # Errors
 /// A file that can't be read, or a mistake in the syntax.
 pub fn import(file: &Path, prefix: Option<&Path>) -> Result<ConfigImport, SyntaxError> {
-    let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf());
-    let folder = config_folder(&absolute);
-    let mut directives = IncludeReader::new(&folder).read(file)?;
+    let folder = config_folder(&absolute(file));
+    let directives = IncludeReader::new(&folder).read(file)?;
+    Ok(translate(directives, file, folder, prefix))
+}
+
+/// Translates the text of a single file, without access to any file: its includes are left to do by hand.
+///
+/// # Errors
+/// A mistake in the syntax.
+pub fn import_text(text: &str, file: &Path) -> Result<ConfigImport, SyntaxError> {
+    let directives = parse(text, file)?;
+    Ok(translate(
+        directives,
+        file,
+        config_folder(&absolute(file)),
+        None,
+    ))
+}
+
+fn absolute(file: &Path) -> PathBuf {
+    std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf())
+}
+
+fn translate(
+    mut directives: Vec<Directive>,
+    file: &Path,
+    folder: PathBuf,
+    prefix: Option<&Path>,
+) -> ConfigImport {
     let mut translation = Translation {
         root_prefix: prefix.map_or_else(|| default_prefix(&folder), Path::to_path_buf),
         prefix: folder,
@@ -39,7 +66,7 @@ pub fn import(file: &Path, prefix: Option<&Path>) -> Result<ConfigImport, Syntax
     let servers = read_servers(&mut translation, &directives);
     let site_count = servers.len();
     let document = output::write_config(servers, &mut translation, head(file));
-    Ok(checked(document, translation, site_count))
+    checked(document, translation, site_count)
 }
 
 /// The folder that relative includes refer to. A file of `sites-available` and the like is in a folder below it.

@@ -164,6 +164,30 @@ fn files_beside_an_origin_are_reached_by_a_rewrite() {
 }
 
 #[test]
+fn snippet_without_a_server_becomes_a_site() {
+    let text =
+        "location /a { alias /srv/a; location ~ \\.php$ { fastcgi_pass unix:/run/php.sock; } }";
+    let import = nginx::import_text(text, Path::new("snippet.conf")).expect("a snippet");
+    assert_eq!(import.report.counts().by_hand, 0, "{}", import.report);
+    let config = config(&import);
+    assert_eq!(config.sites[0].routes[0].pattern.to_string(), "/a/**.php");
+    assert_eq!(config.sites[0].aliases[0].path, "/a");
+}
+
+#[test]
+fn path_of_proxy_pass_is_translated_or_left_to_do_by_hand() {
+    let text = "server { location /api/ { proxy_pass http://127.0.0.1:3000/v2/; proxy_set_header Host $host; } }";
+    let import = nginx::import_text(text, Path::new("nginx.conf")).expect("a configuration");
+    let route = import.text.split("[[site.route]]").nth(1).expect("a route");
+    assert!(
+        route.contains("strip_prefix = \"/api\"\n"),
+        "{}",
+        import.text
+    );
+    assert!(route.contains("add_prefix = \"/v2\"\n"), "{}", import.text);
+}
+
+#[test]
 fn syntax_error_has_its_place() {
     let folder = std::env::temp_dir().join(format!("lowroad-import-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
@@ -179,4 +203,33 @@ fn syntax_error_has_its_place() {
         error.ends_with("sites/a:2:8: a quote is not closed"),
         "{error}"
     );
+}
+
+/// Damaged configurations are refused or translated; the result is always valid.
+#[test]
+fn damaged_configurations_are_translated_or_refused() {
+    let mut imported = 0;
+    for name in all_counts().into_keys() {
+        let text =
+            std::fs::read_to_string(folder().join(format!("{name}.conf"))).expect("the file");
+        let lines: Vec<&str> = text.lines().collect();
+        for omitted in (0..lines.len()).step_by(11) {
+            let without: Vec<&str> = lines
+                .iter()
+                .enumerate()
+                .filter(|(index, _)| *index != omitted)
+                .map(|(_, line)| *line)
+                .collect();
+            let text = without.join("\n").replacen(" /", " ", omitted % 3);
+            let Ok(import) = nginx::import_text(&text, Path::new("nginx.conf")) else {
+                continue;
+            };
+            // Without a server there is no site.
+            if import.site_count > 0 && import.problems.is_empty() {
+                imported += 1;
+                config(&import);
+            }
+        }
+    }
+    assert!(imported > 50, "{imported} translations");
 }

@@ -135,8 +135,27 @@ pub fn read_servers(translation: &mut Translation, directives: &[Directive]) -> 
             _ => {}
         }
     }
-    // The definitions of a snippet without `http` are those of the top level.
+    let has_locations = top.iter().any(|it| it.name == "location");
+    if servers.is_empty() && has_locations {
+        servers.extend(read_server(
+            translation,
+            &server_of_snippet(directives),
+            settings,
+        ));
+    }
     servers
+}
+
+/// A server around the directives of a snippet, which some other file would include in a server.
+fn server_of_snippet(directives: &[Directive]) -> Directive {
+    Directive {
+        name: "server".to_string(),
+        args: Vec::new(),
+        block: Some(directives.to_vec()),
+        place: directives[0].place.clone(),
+        // It isn't in the report.
+        id: usize::MAX,
+    }
 }
 
 fn read_http(
@@ -158,7 +177,10 @@ fn read_http(
 fn record_includes(translation: &mut Translation, directives: &[Directive]) {
     for directive in directives {
         if directive.name == "include" {
-            translated(translation, directive);
+            match directive.block {
+                Some(_) => translated(translation, directive),
+                None => by_hand(translation, directive, "the file is not read"),
+            }
         }
         if !OPAQUE.contains(&&*directive.name) {
             record_includes(translation, directive.children());

@@ -79,6 +79,10 @@ fn unknown(directive: &Directive) -> DirectiveOutcome {
         ("quic_", Err("Lowroad has no HTTP/3; clients use HTTP/2")),
         ("http3", Err("Lowroad has no HTTP/3; clients use HTTP/2")),
         (
+            "uwsgi_param",
+            Ok("uWSGI gets the request by HTTP, see uwsgi_pass"),
+        ),
+        (
             "uwsgi_",
             Err("start uWSGI with --http-socket and use its address as origin"),
         ),

@@ -53,11 +53,6 @@ impl Directive {
         self.block.as_deref().unwrap_or_default()
     }
 
-    /// Whether the block contains a directive of this name.
-    pub fn has(&self, name: &str) -> bool {
-        self.children().iter().any(|it| it.name == name)
-    }
-
     /// The directive as text, without its block.
     pub fn to_text(&self) -> String {
         let mut text = self.name.clone();
