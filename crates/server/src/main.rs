@@ -18,8 +18,10 @@
 
 mod admin;
 mod cli;
+mod compare;
 mod config_check;
 mod config_docs;
+mod config_import;
 mod events;
 mod features;
 #[cfg_attr(not(feature = "image"), path = "stubs/image.rs")]
@@ -127,6 +129,16 @@ fn run(command: CliCommand) -> ExitCode {
         CliCommand::Config {
             command: ConfigCommand::Docs { folder },
         } => config_docs::write(folder.as_deref()),
+        CliCommand::Import { command } => match config_import::run(&command) {
+            Ok(config_import::ImportOutcome::ByHand) => {
+                return ExitCode::from(config_check::WARNINGS_CODE);
+            }
+            imported => imported.map(|_| ()),
+        },
+        CliCommand::Compare(args) => match compare::run(&args) {
+            Ok(compare::CompareOutcome::Different) => return ExitCode::FAILURE,
+            compared => compared.map(|_| ()),
+        },
         CliCommand::Completions { shell } => man_pages::completions(shell),
         CliCommand::ManPages { folder } => man_pages::pages(&folder),
         CliCommand::Reload(args) => admin::reload(&args),

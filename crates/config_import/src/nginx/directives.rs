@@ -78,6 +78,8 @@ fn unknown(directive: &Directive) -> DirectiveOutcome {
         ),
         ("quic_", Err("Lowroad has no HTTP/3; clients use HTTP/2")),
         ("http3", Err("Lowroad has no HTTP/3; clients use HTTP/2")),
+        ("uwsgi_temp_path", Ok("[buffering] has one folder")),
+        ("scgi_temp_path", Ok("[buffering] has one folder")),
         (
             "uwsgi_param",
             Ok("uWSGI gets the request by HTTP, see uwsgi_pass"),
