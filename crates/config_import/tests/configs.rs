@@ -175,6 +175,35 @@ fn snippet_without_a_server_becomes_a_site() {
 }
 
 #[test]
+fn internal_files_stay_hidden_from_clients() {
+    let text = "server { root /srv; location /kept/ { internal; } location ~ \\.key$ { internal; } \
+                location / { proxy_pass http://127.0.0.1:1; proxy_set_header Host $host; } }";
+    let import = nginx::import_text(text, Path::new("nginx.conf")).expect("a configuration");
+    let config = config(&import);
+    let site = &config.sites[0];
+    assert_eq!(site.aliases.len(), 1);
+    assert!(site.aliases[0].internal && site.aliases[0].path == "/kept");
+    assert!(
+        site.rewrites.is_empty(),
+        "a rewrite would lead clients there"
+    );
+    let refused: Vec<String> = site
+        .access
+        .iter()
+        .map(|rule| rule.pattern.to_string())
+        .collect();
+    assert_eq!(refused, ["*.key"]);
+    assert!(
+        import
+            .report
+            .to_string()
+            .contains("location ~ \\.key$: by hand"),
+        "{}",
+        import.report
+    );
+}
+
+#[test]
 fn path_of_proxy_pass_is_translated_or_left_to_do_by_hand() {
     let text = "server { location /api/ { proxy_pass http://127.0.0.1:3000/v2/; proxy_set_header Host $host; } }";
     let import = nginx::import_text(text, Path::new("nginx.conf")).expect("a configuration");

@@ -21,7 +21,7 @@ mod routes;
 mod site;
 
 use origins::OriginTables;
-use site::{SiteContext, write_site};
+use site::{SiteContext, close_internal_locations, write_site};
 
 /// The configuration of all servers.
 pub fn write_config(
@@ -42,6 +42,7 @@ pub fn write_config(
     name_defaults(&mut servers, translation);
     for (server, _) in &mut servers {
         add_root_location(server);
+        close_internal_locations(server, translation);
     }
     let mut document = ConfigDocument::new(head);
     write_process(translation, &mut document);

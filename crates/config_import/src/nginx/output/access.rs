@@ -44,6 +44,15 @@ pub fn write_rules(
         .iter()
         .filter(|it| it.name.is_none() && !it.content.is_other)
         .collect();
+    let all = locations.iter().map(|it| (&it.settings.access, it.entry));
+    for (access, entry) in std::iter::once((base, server.entry)).chain(all) {
+        if access.password.realm.is_some() && access.password.file.is_empty() {
+            let way = "auth_basic has no auth_basic_user_file: the paths are not protected";
+            translation
+                .report
+                .change(entry, DirectiveOutcome::ByHand(way.to_string()));
+        }
+    }
     for (index, location) in locations.iter().enumerate() {
         let access = &location.settings.access;
         // Rules come before redirects, so a refusal after `rewrite … permanent` would hide them.

@@ -16,6 +16,7 @@ use crate::nginx::level::Translation;
 use crate::nginx::settings::LevelSettings;
 use crate::nginx::values::{key, list, quoted};
 use crate::path_globs::PathGlobs;
+use crate::report::DirectiveOutcome;
 
 /// Where the files of a location are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,11 +102,13 @@ impl SiteLayout {
         let is_shadowed = server.locations[index + 1..]
             .iter()
             .any(|lower| takes_all(lower) && shares_paths(&location.globs, &lower.globs));
-        if is_in_root && !is_shadowed {
+        let is_internal = location.content.is_internal;
+        if is_in_root && !is_shadowed && !is_internal {
             return FilePlace::Root;
         }
         let path = location.text.trim_end_matches('/').to_string();
-        if is_prefix && !is_shadowed && !path.is_empty() {
+        // No route takes the paths of an internal alias.
+        if is_prefix && (!is_shadowed || is_internal) && !path.is_empty() {
             let folder = match location.content.alias {
                 Some(_) => folder,
                 None => format!("{}{path}", root.trim_end_matches('/')),
@@ -171,6 +174,23 @@ fn is_error_page(server: &Server, location: &Location) -> bool {
             .error_pages
             .iter()
             .any(|page| is_target(&page.value.1))
+}
+
+/// Refuses the paths of internal locations of files that no alias can express, so that clients don't get them.
+pub fn close_internal_locations(server: &mut Server, translation: &mut Translation) {
+    for index in 0..server.locations.len() {
+        let location = &server.locations[index];
+        let is_prefix = location.globs == PathGlobs::prefix(&location.text) && location.text != "/";
+        let is_exposed = location.content.is_internal && is_static(location) && !is_prefix;
+        if is_exposed && !is_error_page(server, location) {
+            let way =
+                "its paths are refused: use an [[site.alias]] with internal = true".to_string();
+            translation
+                .report
+                .change(location.entry, DirectiveOutcome::ByHand(way));
+            server.locations[index].settings.access.refusal = Some(404);
+        }
+    }
 }
 
 fn is_static(location: &Location) -> bool {
