@@ -1,6 +1,7 @@
 //! The command line: all commands, and the arguments of those without a file here.
 
 mod config;
+pub mod import;
 pub mod log;
 mod serve;
 pub mod servers;
@@ -13,6 +14,7 @@ use clap::{Args, Parser, Subcommand};
 use lowroad_config::{Config, ConfigProblem};
 
 pub use self::config::ConfigCommand;
+use self::import::{CompareArgs, ImportCommand};
 use self::log::LogCommand;
 use self::serve::{AccelerateArgs, ServeArgs};
 use self::servers::{ControlArgs, DashboardArgs, PurgeArgs, StatusArgs, TopArgs};
@@ -66,6 +68,14 @@ pub enum CliCommand {
         #[command(subcommand)]
         command: ConfigCommand,
     },
+    /// Translate the configuration of another web server
+    Import {
+        /// The other server
+        #[command(subcommand)]
+        command: ImportCommand,
+    },
+    /// Send the same requests to two servers and print the differences of their responses; exit status 1 if there are any
+    Compare(CompareArgs),
     /// Reload the configuration of the running server, and wait until it is in force
     Reload(ControlArgs),
     /// Stop the running server gracefully, as SIGTERM does, and wait until it has ended

@@ -18,10 +18,12 @@
 
 mod admin;
 mod cli;
+mod compare;
 mod config_check;
 mod config_command;
 mod config_docs;
 mod config_files;
+mod config_import;
 mod events;
 mod features;
 #[cfg_attr(not(feature = "image"), path = "stubs/image.rs")]
@@ -130,6 +132,16 @@ fn run(command: CliCommand) -> ExitCode {
         CliCommand::Config { command } => match config_command::run(&command) {
             Ok(code) => return code,
             Err(message) => Err(message),
+        },
+        CliCommand::Import { command } => match config_import::run(&command) {
+            Ok(config_import::ImportOutcome::ByHand) => {
+                return ExitCode::from(config_check::WARNINGS_CODE);
+            }
+            imported => imported.map(|_| ()),
+        },
+        CliCommand::Compare(args) => match compare::run(&args) {
+            Ok(compare::CompareOutcome::Different) => return ExitCode::FAILURE,
+            compared => compared.map(|_| ()),
         },
         CliCommand::Completions { shell } => man_pages::completions(shell),
         CliCommand::ManPages { folder } => man_pages::pages(&folder),

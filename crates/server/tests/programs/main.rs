@@ -14,6 +14,7 @@ mod forwarded;
 mod fpm;
 mod hidden;
 mod host;
+mod import;
 mod kept;
 mod kinds;
 mod paths;

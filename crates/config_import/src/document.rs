@@ -1,0 +1,264 @@
+//! A configuration in the making: tables with comments, written as a person would write them.
+//!
+//! A table or key that the configuration parser refuses is commented out, so that the text is always usable.
+
+use std::fmt::Write;
+
+/// A key of a table.
+#[derive(Clone, Debug)]
+struct TableKey {
+    text: String,
+    /// The directive that it comes from.
+    entry: Option<usize>,
+    is_disabled: bool,
+}
+
+/// A table of the configuration.
+#[derive(Clone, Debug, Default)]
+pub struct ConfigTable {
+    header: String,
+    comments: Vec<String>,
+    keys: Vec<TableKey>,
+    /// The directives that it comes from.
+    entries: Vec<usize>,
+    /// Whether single keys are commented out instead of the whole table.
+    is_essential: bool,
+    is_disabled: bool,
+}
+
+impl ConfigTable {
+    /// A table without keys: `[[site.route]]`.
+    pub fn new(header: &str) -> ConfigTable {
+        ConfigTable {
+            header: header.to_string(),
+            ..ConfigTable::default()
+        }
+    }
+
+    /// A table that the configuration can't do without, such as `[[site]]`.
+    pub fn essential(header: &str) -> ConfigTable {
+        ConfigTable {
+            is_essential: true,
+            ..ConfigTable::new(header)
+        }
+    }
+
+    /// Adds a comment before the table; none if it is empty.
+    pub fn comment(mut self, comment: &str) -> ConfigTable {
+        self.comments
+            .extend((!comment.is_empty()).then(|| comment.to_string()));
+        self
+    }
+
+    /// Names a directive that the table comes from.
+    pub fn entry(mut self, entry: usize) -> ConfigTable {
+        self.entries.push(entry);
+        self
+    }
+
+    /// Adds a key with a value in TOML.
+    pub fn key(mut self, key: &str, value: impl AsRef<str>) -> ConfigTable {
+        self.push(key, value.as_ref(), None);
+        self
+    }
+
+    /// Adds a key if there is a value.
+    pub fn optional_key(self, key: &str, value: Option<impl AsRef<str>>) -> ConfigTable {
+        match value {
+            Some(value) => self.key(key, value),
+            None => self,
+        }
+    }
+
+    /// Adds a key of a directive.
+    pub fn push(&mut self, key: &str, value: &str, entry: Option<usize>) {
+        self.keys.push(TableKey {
+            text: format!("{key} = {value}"),
+            entry,
+            is_disabled: false,
+        });
+    }
+
+    /// Whether the table has no keys.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+}
+
+/// A configuration.
+#[derive(Clone, Debug, Default)]
+pub struct ConfigDocument {
+    head: Vec<String>,
+    tables: Vec<ConfigTable>,
+}
+
+/// The origin of a line of the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LineOrigin {
+    /// A comment or an empty line.
+    None,
+    /// The header of a table.
+    Header(usize),
+    /// A key of a table.
+    Key(usize, usize),
+}
+
+impl ConfigDocument {
+    /// A configuration that begins with comments.
+    pub fn new(head: Vec<String>) -> ConfigDocument {
+        ConfigDocument {
+            head,
+            tables: Vec::new(),
+        }
+    }
+
+    /// Adds a table.
+    pub fn push(&mut self, table: ConfigTable) {
+        self.tables.push(table);
+    }
+
+    /// Adds a table unless it has no keys.
+    pub fn push_filled(&mut self, table: ConfigTable) {
+        if !table.is_empty() {
+            self.push(table);
+        }
+    }
+
+    /// Adds the tables of another configuration.
+    pub fn append(&mut self, other: ConfigDocument) {
+        self.tables.extend(other.tables);
+    }
+
+    /// The text in TOML.
+    pub fn to_text(&self) -> String {
+        self.render().0
+    }
+
+    /// Comments out what produced a line, counted from 1. Returns the directives that it came from; none if the line
+    /// can't be omitted.
+    pub fn disable_line(&mut self, line: usize, reason: &str) -> Option<Vec<usize>> {
+        let origins = self.render().1;
+        let origin = *origins.get(line.checked_sub(1)?)?;
+        let (table, key) = match origin {
+            LineOrigin::None => return None,
+            LineOrigin::Header(table) => (table, None),
+            LineOrigin::Key(table, key) => (table, Some(key)),
+        };
+        let header = self.tables[table].header.clone();
+        let disabled = &mut self.tables[table];
+        if disabled.is_essential {
+            let key = &mut disabled.keys[key?];
+            key.is_disabled = true;
+            return Some(key.entry.into_iter().collect());
+        }
+        disabled.comments.push(format!("By hand: {reason}"));
+        let mut entries = Vec::new();
+        // Subtables belong to the table before them.
+        let prefix = format!("[{}.", header.trim_matches(['[', ']']));
+        for (index, table) in self.tables[table..].iter_mut().enumerate() {
+            if index > 0 && !table.header.starts_with(&prefix) {
+                break;
+            }
+            table.is_disabled = true;
+            entries.extend(
+                table
+                    .entries
+                    .iter()
+                    .copied()
+                    .chain(table.keys.iter().filter_map(|key| key.entry)),
+            );
+        }
+        Some(entries)
+    }
+
+    fn render(&self) -> (String, Vec<LineOrigin>) {
+        let mut text = String::new();
+        let mut origins = Vec::new();
+        let mut line = |content: &str, is_disabled: bool, origin: LineOrigin| {
+            let front = if is_disabled && !content.is_empty() {
+                "# "
+            } else {
+                ""
+            };
+            let _ = writeln!(text, "{front}{content}");
+            origins.push(if is_disabled {
+                LineOrigin::None
+            } else {
+                origin
+            });
+        };
+        for comment in &self.head {
+            line(comment, true, LineOrigin::None);
+        }
+        for (index, table) in self.tables.iter().enumerate() {
+            if index > 0 || !self.head.is_empty() {
+                line("", false, LineOrigin::None);
+            }
+            for comment in &table.comments {
+                line(comment, true, LineOrigin::None);
+            }
+            line(&table.header, table.is_disabled, LineOrigin::Header(index));
+            for (number, key) in table.keys.iter().enumerate() {
+                line(
+                    &key.text,
+                    table.is_disabled || key.is_disabled,
+                    LineOrigin::Key(index, number),
+                );
+            }
+        }
+        (text, origins)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn document() -> ConfigDocument {
+        let mut document = ConfigDocument::new(vec!["head".to_string()]);
+        document.push(
+            ConfigTable::essential("[[site]]")
+                .key("a", "1")
+                .key("b", "2"),
+        );
+        document.push(
+            ConfigTable::new("[[site.route]]")
+                .entry(7)
+                .key("pattern", "\"/\""),
+        );
+        document.push(ConfigTable::new("[site.route.env]").entry(8).key("A", "1"));
+        document.push(ConfigTable::new("[[site.route]]").key("pattern", "\"/b\""));
+        document
+    }
+
+    #[test]
+    fn tables_are_separated_by_empty_lines() {
+        let text = document().to_text();
+        assert!(
+            text.starts_with("# head\n\n[[site]]\na = 1\nb = 2\n\n[[site.route]]\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn refused_lines_are_commented_out_with_their_tables() {
+        let mut document = document();
+        assert_eq!(
+            document.disable_line(5, "x"),
+            Some(Vec::new()),
+            "a key of an essential table"
+        );
+        assert_eq!(document.disable_line(3, "x"), None, "its header");
+        assert_eq!(document.disable_line(8, "no such key"), Some(vec![7, 8]));
+        let text = document.to_text();
+        assert!(text.contains("a = 1\n# b = 2\n"), "{text}");
+        assert!(
+            text.contains("# By hand: no such key\n# [[site.route]]\n# pattern"),
+            "{text}"
+        );
+        assert!(
+            text.contains("# [site.route.env]\n# A = 1\n\n[[site.route]]\npattern = \"/b\""),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,33 @@
+//! Translates configurations of other web servers.
+//!
+//! [`nginx::import`] reads a configuration with its includes and returns a configuration of Lowroad and a report, in
+//! which each directive is translated, not needed or left to do by hand. The translation has four steps: a tree of
+//! directives (`nginx::tree`), settings by nginx' rules of inheritance (`nginx::level`, with a table from directive to
+//! translator in `nginx::directives`), locations with globs in place of expressions (`path_globs`), and the tables of
+//! the new configuration (`nginx::output`). The result has passed the configuration parser.
+//!
+//! The crate reads files, and writes none.
+
+#![forbid(unsafe_code)]
+
+mod document;
+pub mod nginx;
+mod path_globs;
+mod report;
+
+pub use report::{DirectiveOutcome, ImportReport, OutcomeCounts, ReportEntry};
+
+use lowroad_config::ConfigProblem;
+
+/// The result of an import.
+#[derive(Clone, Debug)]
+pub struct ConfigImport {
+    /// The configuration, in TOML.
+    pub text: String,
+    /// The outcome of each directive.
+    pub report: ImportReport,
+    /// Problems of the configuration that could not be commented out; mostly empty.
+    pub problems: Vec<ConfigProblem>,
+    /// Servers of the configuration that was read.
+    pub site_count: usize,
+}

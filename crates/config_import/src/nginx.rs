@@ -1,0 +1,133 @@
+//! Imports a configuration of nginx.
+
+use std::path::{Path, PathBuf};
+
+use crate::ConfigImport;
+use crate::document::ConfigDocument;
+
+mod blocks;
+mod directives;
+mod include;
+mod level;
+mod lexer;
+mod output;
+mod settings;
+mod tree;
+mod values;
+
+pub use tree::SyntaxError;
+
+use blocks::{number_directives, read_servers};
+use include::IncludeReader;
+use level::Translation;
+use tree::{Directive, parse};
+
+/// Reads a configuration of nginx with its includes, and translates it. `prefix` is the folder of relative roots; the
+/// default is that of the usual packages.
+///
+/// # Errors
+/// A file that can't be read, or a mistake in the syntax.
+pub fn import(file: &Path, prefix: Option<&Path>) -> Result<ConfigImport, SyntaxError> {
+    let folder = config_folder(&absolute(file));
+    let directives = IncludeReader::new(&folder).read(file)?;
+    Ok(translate(directives, file, folder, prefix))
+}
+
+/// Translates the text of a single file, without access to any file: its includes are left to do by hand.
+///
+/// # Errors
+/// A mistake in the syntax.
+pub fn import_text(text: &str, file: &Path) -> Result<ConfigImport, SyntaxError> {
+    let directives = parse(text, file)?;
+    Ok(translate(
+        directives,
+        file,
+        config_folder(&absolute(file)),
+        None,
+    ))
+}
+
+fn absolute(file: &Path) -> PathBuf {
+    std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf())
+}
+
+fn translate(
+    mut directives: Vec<Directive>,
+    file: &Path,
+    folder: PathBuf,
+    prefix: Option<&Path>,
+) -> ConfigImport {
+    let mut translation = Translation {
+        root_prefix: prefix.map_or_else(|| default_prefix(&folder), Path::to_path_buf),
+        prefix: folder,
+        ..Translation::default()
+    };
+    number_directives(&mut translation, &mut directives);
+    let servers = read_servers(&mut translation, &directives);
+    let site_count = servers.len();
+    let document = output::write_config(servers, &mut translation, head(file));
+    checked(document, translation, site_count)
+}
+
+/// The folder that relative includes refer to. A file of `sites-available` and the like is in a folder below it.
+fn config_folder(file: &Path) -> PathBuf {
+    let parent = file.parent().unwrap_or(Path::new("/"));
+    let is_below = ["sites-available", "sites-enabled", "conf.d", "snippets"]
+        .iter()
+        .any(|name| parent.ends_with(name));
+    let folder = if is_below { parent.parent() } else { None };
+    folder.unwrap_or(parent).to_path_buf()
+}
+
+/// The prefix of packages: `/usr/share/nginx` for `/etc/nginx`, else the folder around `conf`.
+fn default_prefix(folder: &Path) -> PathBuf {
+    if folder == Path::new("/etc/nginx") {
+        return PathBuf::from("/usr/share/nginx");
+    }
+    let parent = folder.parent().filter(|_| folder.ends_with("conf"));
+    parent.unwrap_or(folder).to_path_buf()
+}
+
+fn head(file: &Path) -> Vec<String> {
+    vec![
+        format!("Translated from {} by `lowroad import nginx`.", file.display()),
+        String::new(),
+        "`keep = \"never\"` stores no responses, as nginx without proxy_cache. Without it, responses are stored as they".to_string(),
+        "permit. Hosts without a site get 421; to answer them, add \"_\" to the names of a site.".to_string(),
+    ]
+}
+
+/// The largest number of tables that may be refused before the import gives up.
+const REFUSALS_MAX: usize = 1000;
+
+/// Comments out what the configuration parser refuses.
+fn checked(
+    mut document: ConfigDocument,
+    mut translation: Translation,
+    site_count: usize,
+) -> ConfigImport {
+    let mut problems = Vec::new();
+    for _ in 0..REFUSALS_MAX {
+        problems = match lowroad_config::parse(&document.to_text(), Path::new("lowroad.toml")) {
+            Ok(_) => Vec::new(),
+            Err(problems) => problems,
+        };
+        let Some(problem) = problems.first() else {
+            break;
+        };
+        let key = problem.key.rsplit('.').next().unwrap_or_default();
+        let reason = format!("{key}: {}", problem.message);
+        let Some(entries) = document.disable_line(problem.line, &reason) else {
+            break;
+        };
+        for entry in entries {
+            translation.report.refuse(entry, &reason);
+        }
+    }
+    ConfigImport {
+        text: document.to_text(),
+        report: translation.report,
+        problems,
+        site_count,
+    }
+}

@@ -1,0 +1,131 @@
+//! The table from directive to translator.
+//!
+//! A directive that becomes expressible later needs another line in one of the tables, and mostly a few lines of code.
+//! Blocks (`server`, `location`, `upstream`, `map`, …) are read by [`super::blocks`].
+
+use super::level::Level;
+use super::tree::Directive;
+use crate::report::DirectiveOutcome;
+
+mod access;
+mod changes;
+mod conditions;
+mod fastcgi;
+mod fields;
+mod files;
+mod logs;
+mod process;
+mod proxy;
+mod tls;
+mod upstream;
+
+pub use changes::{change_of, is_to_https, strip_own_host};
+pub use conditions::{condition, refused_methods};
+pub use upstream::upstream_directive;
+
+/// The treatment of a directive.
+#[derive(Clone, Copy)]
+pub enum Handling {
+    /// A function changes the settings or the content of the block.
+    Translate(fn(&mut Level<'_>, &Directive) -> DirectiveOutcome),
+    /// The server needs no equal, for this reason.
+    NotNeeded(&'static str),
+    /// The configuration has no equal; the text is a way to get the same.
+    ByHand(&'static str),
+}
+
+/// A line of a table.
+pub type TableLine = (&'static str, Handling);
+
+/// Translates a directive of `http`, `server` or `location`, or of the top level.
+pub fn translate(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    let tables = [
+        access::TABLE,
+        changes::TABLE,
+        fastcgi::TABLE,
+        fields::TABLE,
+        files::TABLE,
+        logs::TABLE,
+        process::TABLE,
+        proxy::TABLE,
+        tls::TABLE,
+    ];
+    let line = tables
+        .into_iter()
+        .flatten()
+        .find(|(name, _)| *name == directive.name);
+    match line {
+        Some((_, Handling::Translate(translate))) => translate(level, directive),
+        Some((_, Handling::NotNeeded(reason))) => {
+            DirectiveOutcome::NotNeeded((*reason).to_string())
+        }
+        Some((_, Handling::ByHand(way))) => DirectiveOutcome::ByHand((*way).to_string()),
+        None => unknown(directive),
+    }
+}
+
+/// Directives of modules, by their prefix.
+fn unknown(directive: &Directive) -> DirectiveOutcome {
+    let families = [
+        (
+            "ssl_",
+            Ok("the server's TLS settings are fixed or in [site.tls]"),
+        ),
+        ("http2_", Ok("HTTP/2 is always on with TLS")),
+        (
+            "open_file_cache",
+            Ok("files are cached, and changes are noticed"),
+        ),
+        ("quic_", Err("Lowroad has no HTTP/3; clients use HTTP/2")),
+        ("http3", Err("Lowroad has no HTTP/3; clients use HTTP/2")),
+        ("uwsgi_temp_path", Ok("[buffering] has one folder")),
+        ("scgi_temp_path", Ok("[buffering] has one folder")),
+        (
+            "uwsgi_param",
+            Ok("uWSGI gets the request by HTTP, see uwsgi_pass"),
+        ),
+        (
+            "uwsgi_",
+            Err("start uWSGI with --http-socket and use its address as origin"),
+        ),
+        ("scgi_", Err("use FastCGI or HTTP")),
+        ("grpc_", Err("Lowroad speaks no gRPC to origins")),
+        (
+            "memcached_",
+            Err("use an HTTP server in front of memcached"),
+        ),
+        ("dav_", Err("use an origin for WebDAV")),
+        ("perl", Err("write a module (docs/modules.md)")),
+        ("js_", Err("write a module (docs/modules.md)")),
+        ("auth_request", Err("check the session in the application")),
+        ("auth_jwt", Err("check the token in the application")),
+        ("sub_filter", Err("change the text in the application")),
+        ("xslt_", Err("use a program")),
+        ("image_filter", Err("use a program")),
+        ("geoip", Err("write a module (docs/modules.md)")),
+        (
+            "passenger_",
+            Err("start the application by [[application]] and use its address as origin"),
+        ),
+        ("pagespeed", Err("optimise files when you build them")),
+        (
+            "modsecurity",
+            Err("use a web application firewall as origin"),
+        ),
+        ("brotli", Ok("br, zstd and gzip are on for text")),
+        ("zstd", Ok("br, zstd and gzip are on for text")),
+        ("gzip", Ok("the defaults suffice")),
+    ];
+    let is_lua = directive.name.contains("_by_lua") || directive.name.starts_with("lua_");
+    if is_lua {
+        return DirectiveOutcome::ByHand("write a module (docs/modules.md)".to_string());
+    }
+    match families
+        .iter()
+        .find(|(prefix, _)| directive.name.starts_with(prefix))
+    {
+        Some((_, Ok(reason))) => DirectiveOutcome::NotNeeded((*reason).to_string()),
+        Some((_, Err(way))) => DirectiveOutcome::ByHand((*way).to_string()),
+        None => DirectiveOutcome::ByHand("this directive is unknown to the import".to_string()),
+    }
+}

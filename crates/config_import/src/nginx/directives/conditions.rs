@@ -1,0 +1,216 @@
+//! The block `if`, in the forms that other keys express: missing files, http, hosts and methods.
+
+use super::changes::{change_of, is_to_https, path_change};
+use crate::nginx::include::flat;
+use crate::nginx::level::Level;
+use crate::nginx::settings::{PathChange, Sourced};
+use crate::nginx::tree::Directive;
+use crate::report::DirectiveOutcome;
+
+const METHODS: [&str; 9] = [
+    "GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "PROPFIND", "MKCOL", "MOVE",
+];
+
+/// Translates `if` with its block.
+pub fn condition(level: &mut Level<'_>, directive: &Directive) {
+    let text = directive.args.join(" ");
+    let text = text.trim_start_matches('(').trim_end_matches(')').trim();
+    let (operand, rest) = text.split_once(' ').unwrap_or((text, ""));
+    let rest = rest.trim();
+    let outcome = match operand {
+        "!-e" | "!-f" | "!-d" => if_missing(level, directive),
+        "-f" | "-e" | "-d" if !rest.contains("maintenance") => if_present(directive),
+        "$scheme" | "$https" | "$server_port" => if_plain(level, directive, rest),
+        "$host" | "$http_host" => if_host(level, directive, rest),
+        "$request_method" => if_method(level, directive, rest),
+        "$uri" | "$request_uri" => if_path(level, directive, rest),
+        _ => None,
+    };
+    let is_translated = outcome.is_some();
+    let way = "conditions are `pattern`, `methods`, `addresses` of rules and `header`, `cookie` of routes";
+    level.record(
+        directive,
+        outcome.unwrap_or_else(|| DirectiveOutcome::ByHand(way.to_string())),
+    );
+    for child in flat(directive.children()) {
+        let outcome = match is_translated {
+            true => DirectiveOutcome::translated(),
+            false => DirectiveOutcome::ByHand("see the condition around it".to_string()),
+        };
+        level.record(child, outcome);
+    }
+}
+
+/// The children of an `if` without those that do nothing.
+fn actions(directive: &Directive) -> Vec<&Directive> {
+    flat(directive.children())
+        .into_iter()
+        .filter(|it| it.name != "break")
+        .collect()
+}
+
+/// `if (!-e $request_filename)`
+fn if_missing(level: &mut Level<'_>, directive: &Directive) -> Option<DirectiveOutcome> {
+    for action in actions(directive) {
+        match &*action.name {
+            "rewrite" => {
+                let change = path_change(level, action, true).ok()?;
+                level.content.changes.push(change);
+            }
+            "proxy_pass" | "fastcgi_pass" if !action.arg(0).contains('$') => {
+                let pass = Some(Sourced {
+                    value: action.arg(0).to_string(),
+                    entry: action.id,
+                });
+                match &*action.name {
+                    "proxy_pass" => level.content.proxy = pass,
+                    _ => level.content.fastcgi = pass,
+                }
+                level.content.is_missing = true;
+            }
+            "return" if action.arg(0) == "404" => {}
+            _ => return None,
+        }
+    }
+    Some(DirectiveOutcome::translated())
+}
+
+/// `if (-f $request_filename) { break; }`: files are sent first anyway.
+fn if_present(directive: &Directive) -> Option<DirectiveOutcome> {
+    let is_idle = actions(directive).is_empty();
+    is_idle.then(|| {
+        DirectiveOutcome::NotNeeded(
+            "files have precedence in routes and rewrites with missing".to_string(),
+        )
+    })
+}
+
+/// `if ($scheme = http)`, `if ($server_port = 80)`, `if ($https = "")`
+fn if_plain(level: &mut Level<'_>, directive: &Directive, rest: &str) -> Option<DirectiveOutcome> {
+    let is_plain = matches!(
+        rest,
+        "= http" | "= \"http\"" | "!= https" | "= 80" | "!= 443" | "=" | "= \"\"" | "= " | "!= on"
+    );
+    let [action] = actions(directive)[..] else {
+        return None;
+    };
+    let is_redirect = action
+        .args
+        .iter()
+        .any(|arg| is_to_https(arg) || arg.starts_with("https://"));
+    if !is_plain || !is_redirect {
+        return None;
+    }
+    level.content.redirects_to_https = true;
+    Some(DirectiveOutcome::translated())
+}
+
+/// `if ($host = www.example.com) { return 301 https://example.com$request_uri; }`
+fn if_host(level: &mut Level<'_>, directive: &Directive, rest: &str) -> Option<DirectiveOutcome> {
+    let (operator, name) = rest.split_once(' ')?;
+    let name = name.trim_matches(['"', '\'']);
+    let [action] = actions(directive)[..] else {
+        return None;
+    };
+    let (status, target) = match &*action.name {
+        "return" => (action.arg(0), action.arg(1)),
+        "rewrite" => ("301", action.arg(1)),
+        _ => return None,
+    };
+    if !matches!(status, "301" | "302" | "307" | "308") {
+        return None;
+    }
+    let target = level.substitute(target);
+    let name = match operator {
+        "=" => name.to_string(),
+        // All other names of the server.
+        "!=" => format!("!{name}"),
+        _ => return None,
+    };
+    if is_to_https(&target) {
+        level.content.redirects_to_https = true;
+        return Some(DirectiveOutcome::translated());
+    }
+    let to = target.replace("$scheme://", "https://");
+    let (_, to) = change_of("^/(.*)$", &to)?;
+    to.contains("://").then_some(())?;
+    level.content.host_redirects.push(Sourced {
+        value: (name, to),
+        entry: directive.id,
+    });
+    Some(DirectiveOutcome::translated())
+}
+
+/// `if ($request_method !~ ^(GET|HEAD|POST)$) { return 405; }`
+fn if_method(level: &mut Level<'_>, directive: &Directive, rest: &str) -> Option<DirectiveOutcome> {
+    let [action] = actions(directive)[..] else {
+        return None;
+    };
+    let is_refusal =
+        action.name == "return" && matches!(action.arg(0), "403" | "404" | "405" | "444");
+    let (operator, methods) = rest.split_once(' ')?;
+    let methods: Vec<String> = methods
+        .split(|it: char| !it.is_ascii_alphabetic())
+        .filter(|it| !it.is_empty())
+        .map(str::to_ascii_uppercase)
+        .collect();
+    if !is_refusal || methods.is_empty() {
+        return None;
+    }
+    let refused = match operator {
+        "!~" | "!~*" | "!=" => refused_methods(&methods),
+        "=" | "~" | "~*" => methods,
+        _ => return None,
+    };
+    level.settings.access.refused_methods = refused;
+    Some(DirectiveOutcome::Translated(
+        "403 instead of 405; further methods are refused by name".to_string(),
+    ))
+}
+
+/// The usual methods other than these.
+pub fn refused_methods(allowed: &[String]) -> Vec<String> {
+    let is_refused = |method: &&&str| !allowed.iter().any(|it| it == **method);
+    METHODS
+        .iter()
+        .filter(is_refused)
+        .map(ToString::to_string)
+        .collect()
+}
+
+/// `if ($request_uri ~ ^/old) { return 301 /new; }`
+fn if_path(level: &mut Level<'_>, directive: &Directive, rest: &str) -> Option<DirectiveOutcome> {
+    let (operator, regex) = rest.split_once(' ')?;
+    let [action] = actions(directive)[..] else {
+        return None;
+    };
+    let regex = match operator {
+        "~" => regex.to_string(),
+        "~*" => format!("(?i){regex}"),
+        "=" => format!("^{}$", regex.replace('.', "\\.")),
+        _ => return None,
+    };
+    let (status, target) = match &*action.name {
+        "return" if action.args.len() == 2 => (action.arg(0).parse().ok()?, action.arg(1)),
+        "rewrite" => (
+            if action.arg(2) == "redirect" {
+                302
+            } else {
+                301
+            },
+            action.arg(1),
+        ),
+        _ => return None,
+    };
+    let target = level.substitute(target);
+    let (regex, to) = change_of(&regex, &target)?;
+    level.content.changes.push(PathChange {
+        regex,
+        to,
+        status: Some(status),
+        is_missing: false,
+        entry: directive.id,
+        comment: directive.to_text(),
+    });
+    Some(DirectiveOutcome::translated())
+}

@@ -1,0 +1,254 @@
+//! Files: roots, index files, media types, compression, error pages.
+
+use super::process::not_a_value;
+use super::{Handling, Handling::NotNeeded, Handling::Translate, TableLine};
+use crate::nginx::level::Level;
+use crate::nginx::settings::Sourced;
+use crate::nginx::tree::Directive;
+use crate::nginx::values::{bytes, size};
+use crate::report::DirectiveOutcome;
+
+const BUILT_IN: &str = "media types are built in";
+
+/// Directives of files.
+pub const TABLE: &[TableLine] = &[
+    ("root", Translate(root)),
+    ("alias", Translate(alias)),
+    ("index", Translate(index)),
+    ("try_files", Translate(try_files)),
+    ("autoindex", Translate(listing)),
+    ("disable_symlinks", Translate(symlinks)),
+    ("error_page", Translate(error_page)),
+    ("internal", Translate(internal)),
+    ("gzip", Translate(gzip)),
+    ("gzip_min_length", Translate(gzip_min_length)),
+    ("default_type", NotNeeded(BUILT_IN)),
+    ("charset", NotNeeded("text has charset=utf-8")),
+    ("charset_types", NotNeeded("text has charset=utf-8")),
+    (
+        "source_charset",
+        Handling::ByHand("convert the files to UTF-8"),
+    ),
+    ("autoindex_exact_size", NotNeeded("lists have one form")),
+    ("autoindex_localtime", NotNeeded("lists have one form")),
+    ("autoindex_format", NotNeeded("lists have one form")),
+    ("etag", NotNeeded("entity tags are always sent")),
+    (
+        "if_modified_since",
+        NotNeeded("conditions are those of RFC 9110"),
+    ),
+    (
+        "log_not_found",
+        NotNeeded("missing files are not logged as errors"),
+    ),
+    ("log_subrequest", NotNeeded("requests are logged once")),
+    (
+        "recursive_error_pages",
+        NotNeeded("error pages have no error pages"),
+    ),
+    (
+        "msie_padding",
+        NotNeeded("browsers with that mistake are gone"),
+    ),
+    (
+        "gzip_types",
+        NotNeeded("text is compressed, by its media type"),
+    ),
+    ("gzip_vary", NotNeeded("Vary is always sent")),
+    (
+        "gzip_comp_level",
+        NotNeeded("files are compressed once, responses at a fast level"),
+    ),
+    (
+        "gzip_http_version",
+        NotNeeded("clients name the codings that they accept"),
+    ),
+    ("gzip_static", NotNeeded("precompressed files are used")),
+    (
+        "gunzip",
+        NotNeeded("clients name the codings that they accept"),
+    ),
+    ("random_index", Handling::ByHand("use a program")),
+    (
+        "ssi",
+        Handling::ByHand("use a template (docs/pages.md) or a program"),
+    ),
+    ("mp4", NotNeeded("players request ranges")),
+    ("flv", NotNeeded("players request ranges")),
+    (
+        "add_before_body",
+        Handling::ByHand("put the text into the files"),
+    ),
+    (
+        "add_after_body",
+        Handling::ByHand("put the text into the files"),
+    ),
+    ("stub_status", Translate(stub_status)),
+    ("empty_gif", Handling::ByHand("put the picture into a file")),
+    (
+        "secure_link",
+        Handling::ByHand(
+            "check the link in the application, and name the file by X-Accel-Redirect",
+        ),
+    ),
+    (
+        "secure_link_md5",
+        Handling::ByHand(
+            "check the link in the application, and name the file by X-Accel-Redirect",
+        ),
+    ),
+    ("slice", NotNeeded("ranges are stored and combined")),
+];
+
+fn root(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    let text = level.substitute(directive.arg(0));
+    let root = text
+        .replace("$host", "{host}")
+        .replace("$server_name", "{host}");
+    if root.contains('$') {
+        return DirectiveOutcome::ByHand(
+            "root may contain {host} only; write a [[site]] for each folder".to_string(),
+        );
+    }
+    level.settings.root = Some(level.root_path(&root));
+    level.content.has_root = true;
+    DirectiveOutcome::translated()
+}
+
+fn alias(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    let path = level.substitute(directive.arg(0));
+    if path.contains('$') {
+        return DirectiveOutcome::ByHand(
+            "an alias has no captures: rewrite to a path in one [[site.alias]]".to_string(),
+        );
+    }
+    let value = level.root_path(&path);
+    level.content.alias = Some(Sourced {
+        value,
+        entry: directive.id,
+    });
+    DirectiveOutcome::translated()
+}
+
+fn index(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    // The last name may be a path, for an internal redirect.
+    let names = directive
+        .args
+        .iter()
+        .filter(|name| !name.contains(['/', '$']));
+    level.settings.index = names.cloned().collect();
+    if level.settings.index.len() < directive.args.len() {
+        return DirectiveOutcome::Translated(
+            "names only; a path at the end needs a rule with fallback".to_string(),
+        );
+    }
+    DirectiveOutcome::translated()
+}
+
+fn try_files(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    let value = directive
+        .args
+        .iter()
+        .map(|arg| level.substitute(arg))
+        .collect();
+    level.content.try_files = Some(Sourced {
+        value,
+        entry: directive.id,
+    });
+    DirectiveOutcome::translated()
+}
+
+fn listing(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    if directive.arg(0) == "on" {
+        level
+            .settings
+            .site_keys
+            .insert("listing", "true".to_string());
+        return DirectiveOutcome::Translated("for the whole site".to_string());
+    }
+    level.settings.site_keys.remove("listing");
+    DirectiveOutcome::NotNeeded("off is the default".to_string())
+}
+
+fn symlinks(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    let policy = match directive.arg(0) {
+        "off" => "\"follow\"",
+        _ => "\"none\"",
+    };
+    level
+        .settings
+        .site_keys
+        .insert("symlinks", policy.to_string());
+    DirectiveOutcome::translated()
+}
+
+fn error_page(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    if level.begins_array("error_page") {
+        level.settings.error_pages.clear();
+    }
+    let Some((target, statuses)) = directive.args.split_last() else {
+        return not_a_value();
+    };
+    let has_override = statuses.iter().any(|it| it.starts_with('='));
+    let codes: Vec<u16> = statuses.iter().filter_map(|it| it.parse().ok()).collect();
+    // `error_page 404 = /index.php` answers a missing file by another path, as try_files does.
+    let is_fallback =
+        codes == [404] && (has_override || target.starts_with('@') || target.contains(".php"));
+    if is_fallback {
+        level.content.try_files.get_or_insert_with(|| Sourced {
+            value: vec!["$uri".to_string(), target.clone()],
+            entry: directive.id,
+        });
+        return DirectiveOutcome::translated();
+    }
+    if !target.starts_with('/') || has_override || target.contains('$') {
+        return DirectiveOutcome::ByHand(
+            "an error page is a file below the root: [site.error_pages]".to_string(),
+        );
+    }
+    let pages = codes
+        .into_iter()
+        .filter(|code| (400..600).contains(code))
+        .map(|code| Sourced {
+            value: (code, target.clone()),
+            entry: directive.id,
+        });
+    level.settings.error_pages.extend(pages);
+    DirectiveOutcome::translated()
+}
+
+fn internal(level: &mut Level<'_>, _: &Directive) -> DirectiveOutcome {
+    level.content.is_internal = true;
+    DirectiveOutcome::translated()
+}
+
+fn stub_status(level: &mut Level<'_>, _: &Directive) -> DirectiveOutcome {
+    level.content.is_other = true;
+    DirectiveOutcome::NotNeeded(
+        "`lowroad status`, and metrics for Prometheus by [admin]".to_string(),
+    )
+}
+
+fn gzip(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    if directive.arg(0) == "on" {
+        level
+            .settings
+            .compress
+            .insert("programs", "true".to_string());
+        return DirectiveOutcome::Translated(
+            "files are compressed by default; br and zstd, too".to_string(),
+        );
+    }
+    level.settings.compress.remove("programs");
+    DirectiveOutcome::NotNeeded(
+        "responses of programs and origins are sent unchanged by default".to_string(),
+    )
+}
+
+fn gzip_min_length(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    let Some(len) = bytes(directive.arg(0)) else {
+        return not_a_value();
+    };
+    level.settings.compress.insert("len_min", size(len));
+    DirectiveOutcome::translated()
+}

@@ -1,0 +1,490 @@
+//! Requests to origins: `proxy_…`.
+
+use super::process::not_a_value;
+use super::{Handling, Handling::NotNeeded, Handling::Translate, TableLine};
+use crate::nginx::level::Level;
+use crate::nginx::settings::{Sourced, UpstreamSettings};
+use crate::nginx::tree::Directive;
+use crate::nginx::values::{bytes, duration, quoted, seconds, size};
+use crate::report::DirectiveOutcome;
+
+const BUFFERS: &str = "buffers grow as needed; [buffering] has limits";
+const RETRIES: &str = "failed requests are repeated where that is safe (docs/accelerator.md)";
+const STORED: &str = "responses are stored by RFC 9111";
+
+/// Directives of origins.
+pub const TABLE: &[TableLine] = &[
+    ("proxy_pass", Translate(pass)),
+    ("proxy_set_header", Translate(set_header)),
+    ("proxy_read_timeout", Translate(timeout)),
+    ("proxy_connect_timeout", Translate(connect_timeout)),
+    ("proxy_next_upstream_tries", Translate(tries)),
+    ("proxy_request_buffering", Translate(request_buffering)),
+    ("proxy_buffering", Translate(response_buffering)),
+    ("proxy_redirect", Translate(redirect)),
+    ("proxy_hide_header", Translate(hide_header)),
+    ("proxy_ssl_verify", Translate(verify)),
+    ("proxy_ssl_trusted_certificate", Translate(origin_tls)),
+    ("proxy_ssl_certificate", Translate(origin_tls)),
+    ("proxy_ssl_certificate_key", Translate(origin_tls)),
+    ("proxy_ssl_name", Translate(origin_tls)),
+    ("proxy_cache", Translate(cache)),
+    ("proxy_cache_valid", Translate(cache_valid)),
+    ("proxy_cache_use_stale", Translate(use_stale)),
+    ("proxy_cache_path", Translate(cache_path)),
+    ("fastcgi_cache_path", Translate(cache_path)),
+    (
+        "proxy_cache_background_update",
+        NotNeeded("stale-while-revalidate does this"),
+    ),
+    (
+        "proxy_cache_lock",
+        NotNeeded("equal misses share one request (request coalescing)"),
+    ),
+    (
+        "proxy_cache_lock_timeout",
+        NotNeeded("equal misses share one request (request coalescing)"),
+    ),
+    (
+        "proxy_cache_lock_age",
+        NotNeeded("equal misses share one request (request coalescing)"),
+    ),
+    ("proxy_cache_revalidate", NotNeeded(STORED)),
+    (
+        "proxy_cache_min_uses",
+        NotNeeded("the eviction keeps responses that are used again"),
+    ),
+    ("proxy_cache_methods", NotNeeded(STORED)),
+    ("proxy_cache_key", Translate(cache_key)),
+    (
+        "proxy_cache_bypass",
+        Handling::ByHand(
+            "let the application send Cache-Control: private, or use a route with `cookie` and keep = \"never\"",
+        ),
+    ),
+    (
+        "proxy_no_cache",
+        Handling::ByHand(
+            "let the application send Cache-Control: private, or use a route with `cookie` and keep = \"never\"",
+        ),
+    ),
+    (
+        "proxy_cache_purge",
+        Handling::ByHand("list the clients in purge_from (docs/operation.md)"),
+    ),
+    (
+        "proxy_ignore_headers",
+        Handling::ByHand(
+            "change Cache-Control in the application; `cookies` in [site.route.cache] ignores Set-Cookie",
+        ),
+    ),
+    (
+        "proxy_store",
+        Handling::ByHand("responses are stored in memory and in disk_cache"),
+    ),
+    ("proxy_http_version", NotNeeded("origins get HTTP/1.1")),
+    (
+        "proxy_send_timeout",
+        NotNeeded("the route's timeout applies"),
+    ),
+    ("proxy_buffers", NotNeeded(BUFFERS)),
+    ("proxy_buffer_size", NotNeeded(BUFFERS)),
+    ("proxy_busy_buffers_size", NotNeeded(BUFFERS)),
+    ("proxy_max_temp_file_size", NotNeeded(BUFFERS)),
+    ("proxy_temp_file_write_size", NotNeeded(BUFFERS)),
+    ("proxy_temp_path", NotNeeded(BUFFERS)),
+    ("proxy_headers_hash_max_size", NotNeeded(BUFFERS)),
+    ("proxy_headers_hash_bucket_size", NotNeeded(BUFFERS)),
+    ("proxy_next_upstream", NotNeeded(RETRIES)),
+    ("proxy_next_upstream_timeout", NotNeeded(RETRIES)),
+    (
+        "proxy_socket_keepalive",
+        NotNeeded("broken connections are noticed"),
+    ),
+    (
+        "proxy_ignore_client_abort",
+        NotNeeded("a request that others wait for continues"),
+    ),
+    (
+        "proxy_pass_header",
+        NotNeeded("fields of origins are sent on"),
+    ),
+    (
+        "proxy_pass_request_headers",
+        NotNeeded("requests are sent on unchanged"),
+    ),
+    (
+        "proxy_pass_request_body",
+        NotNeeded("requests are sent on unchanged"),
+    ),
+    (
+        "proxy_ssl_server_name",
+        NotNeeded("the name of the server is always sent (SNI)"),
+    ),
+    ("proxy_ssl_session_reuse", NotNeeded("sessions are resumed")),
+    ("proxy_ssl_protocols", NotNeeded("TLS 1.3 and 1.2")),
+    (
+        "proxy_ssl_ciphers",
+        NotNeeded("only secure ciphers are used"),
+    ),
+    ("proxy_ssl_verify_depth", NotNeeded("chains are bounded")),
+    ("proxy_intercept_errors", Translate(intercept_errors)),
+    (
+        "proxy_cookie_path",
+        Handling::ByHand("set the path of cookies in the application"),
+    ),
+    (
+        "proxy_cookie_domain",
+        Handling::ByHand("set the domain of cookies in the application"),
+    ),
+    (
+        "proxy_cookie_flags",
+        Handling::ByHand("set the flags of cookies in the application"),
+    ),
+    (
+        "proxy_bind",
+        Handling::ByHand("choose the source address by a route of the system"),
+    ),
+    (
+        "proxy_method",
+        Handling::ByHand("methods are sent on unchanged"),
+    ),
+    (
+        "proxy_set_body",
+        Handling::ByHand("bodies are sent on unchanged"),
+    ),
+    (
+        "proxy_limit_rate",
+        Handling::ByHand("Lowroad doesn't slow down responses"),
+    ),
+    (
+        "mirror",
+        Handling::ByHand("Lowroad has no copies of requests for other servers"),
+    ),
+];
+
+fn pass(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    let value = level.substitute(directive.arg(0));
+    if value.contains('$') {
+        return DirectiveOutcome::ByHand(
+            "an origin has no variables: write a route for each".to_string(),
+        );
+    }
+    level.content.proxy = Some(Sourced {
+        value,
+        entry: directive.id,
+    });
+    DirectiveOutcome::translated()
+}
+
+/// Requests to origins have the client's Host and four fields about the client; other fields can't be set.
+fn set_header(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    if level.begins_array("proxy_set_header") {
+        level.settings.proxy.host = None;
+        level.settings.proxy.request_fields.clear();
+    }
+    let (name, value) = (
+        directive.arg(0).to_ascii_lowercase(),
+        level.substitute(directive.arg(1)),
+    );
+    let not_needed = |reason: &str| DirectiveOutcome::NotNeeded(reason.to_string());
+    match (&*name, &*value) {
+        ("host", value) => set_host(level, value),
+        (
+            "x-forwarded-for",
+            "$proxy_add_x_forwarded_for" | "$remote_addr" | "$http_x_forwarded_for",
+        ) => not_needed("origins get X-Forwarded-For"),
+        ("x-real-ip", "$remote_addr" | "$http_x_real_ip" | "$realip_remote_addr") => {
+            not_needed("origins get X-Real-IP")
+        }
+        ("x-forwarded-proto", value) if value.starts_with('$') => {
+            not_needed("origins get X-Forwarded-Proto")
+        }
+        ("x-forwarded-host", value) if value.starts_with('$') => {
+            not_needed("origins get X-Forwarded-Host")
+        }
+        ("upgrade" | "connection", _) => not_needed("WebSocket and keep-alive need no fields"),
+        ("accept-encoding", "") => {
+            not_needed("the origin may compress: Lowroad doesn't change its text")
+        }
+        ("proxy", "") => not_needed("Proxy is never sent on"),
+        ("early-data", _) => not_needed("0-RTT is not offered"),
+        ("range" | "if-range", value) if value.starts_with("$http_") => {
+            not_needed("requests are sent on unchanged")
+        }
+        ("x-forwarded-server" | "x-nginx-proxy", _) => not_needed("applications don't read it"),
+        _ => set_request_field(level, directive, &value),
+    }
+}
+
+/// Variables of nginx that requests to origins know by another name.
+const REQUEST_VARIABLES: [(&str, &str); 8] = [
+    ("$proxy_add_x_forwarded_for", "$client"),
+    ("$remote_addr", "$client"),
+    ("$remote_port", "$client_port"),
+    ("$http_host", "$authority"),
+    ("$http_", "$header_"),
+    ("$request_method", "$method"),
+    ("$ssl_client_s_dn", "$client_certificate_subject"),
+    ("$uri", "$path"),
+];
+
+fn set_request_field(
+    level: &mut Level<'_>,
+    directive: &Directive,
+    value: &str,
+) -> DirectiveOutcome {
+    let mut value = value.to_string();
+    for (old, new) in REQUEST_VARIABLES {
+        value = value.replace(old, new);
+    }
+    level.settings.proxy.request_fields.push(Sourced {
+        value: (directive.arg(0).to_string(), value),
+        entry: directive.id,
+    });
+    DirectiveOutcome::translated()
+}
+
+fn set_host(level: &mut Level<'_>, value: &str) -> DirectiveOutcome {
+    let host = match value {
+        "$host" | "$http_host" | "$host:$server_port" | "$host:$proxy_port" | "$server_name" => {
+            "client"
+        }
+        "$proxy_host" | "$proxy_host:$proxy_port" => "origin",
+        literal if !literal.contains('$') => literal,
+        _ => {
+            return DirectiveOutcome::ByHand(
+                "Host is the client's, the origin's or a text".to_string(),
+            );
+        }
+    };
+    level.settings.proxy.host = Some(host.to_string());
+    if host == "client" {
+        return DirectiveOutcome::NotNeeded("origins get the client's Host".to_string());
+    }
+    DirectiveOutcome::translated()
+}
+
+fn timeout(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    set_timeout(&mut level.settings.proxy, directive)
+}
+
+/// Sets the time for a response, of an origin or a program.
+pub fn set_timeout(settings: &mut UpstreamSettings, directive: &Directive) -> DirectiveOutcome {
+    let Some(value) = duration(directive.arg(0)) else {
+        return not_a_value();
+    };
+    // The longest time is a day.
+    let is_too_long = seconds(directive.arg(0)).is_some_and(|it| it > 86_400);
+    settings.timeout = Some(if is_too_long { quoted("24h") } else { value });
+    DirectiveOutcome::translated()
+}
+
+fn connect_timeout(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    let value = duration(directive.arg(0));
+    let outcome = value
+        .as_ref()
+        .map_or_else(not_a_value, |_| DirectiveOutcome::translated());
+    level.settings.proxy.connect_timeout = value;
+    outcome
+}
+
+fn tries(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    match directive.arg(0).parse::<u8>() {
+        Ok(0) => DirectiveOutcome::NotNeeded(RETRIES.to_string()),
+        Ok(tries) => {
+            level.settings.proxy.tries = Some(tries.min(16).to_string());
+            DirectiveOutcome::translated()
+        }
+        Err(_) => not_a_value(),
+    }
+}
+
+fn request_buffering(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    level.settings.proxy.is_request_streamed = directive.arg(0) == "off";
+    on_is_default(directive)
+}
+
+fn response_buffering(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    level.settings.proxy.is_response_streamed = directive.arg(0) == "off";
+    on_is_default(directive)
+}
+
+/// The outcome of a switch that is on by default.
+pub fn on_is_default(directive: &Directive) -> DirectiveOutcome {
+    match directive.arg(0) {
+        "off" => DirectiveOutcome::translated(),
+        _ => DirectiveOutcome::NotNeeded("on is the default".to_string()),
+    }
+}
+
+fn redirect(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    let is_own = matches!(
+        directive.arg(1),
+        "/" | "$scheme://$host/" | "$scheme://$http_host/"
+    );
+    match directive.arg(0) {
+        "off" => {
+            level.settings.proxy.keeps_redirects = true;
+            DirectiveOutcome::translated()
+        }
+        "default" => DirectiveOutcome::NotNeeded(
+            "addresses of the origin in Location are removed".to_string(),
+        ),
+        _ if is_own => DirectiveOutcome::NotNeeded(
+            "addresses of the origin in Location are removed".to_string(),
+        ),
+        _ => DirectiveOutcome::ByHand("set the address of the site in the application".to_string()),
+    }
+}
+
+/// Fields that programs and origins may send, but clients don't get.
+pub fn hide_header(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    let name = directive.arg(0).to_string();
+    let settings = match directive.name.starts_with("fastcgi") {
+        true => &mut level.settings.fastcgi,
+        false => &mut level.settings.proxy,
+    };
+    if !settings.hidden_fields.contains(&name) {
+        settings.hidden_fields.push(name);
+    }
+    DirectiveOutcome::translated()
+}
+
+fn verify(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    level.settings.proxy.verifies = directive.arg(0) == "on";
+    DirectiveOutcome::translated()
+}
+
+fn origin_tls(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    let (key, is_path) = match &*directive.name {
+        "proxy_ssl_trusted_certificate" => ("ca", true),
+        "proxy_ssl_certificate" => ("certificate", true),
+        "proxy_ssl_certificate_key" => ("key", true),
+        _ => ("name", false),
+    };
+    let text = level.substitute(directive.arg(0));
+    if text.contains('$') {
+        return DirectiveOutcome::ByHand(format!("{key} in [origin.tls] has no variables"));
+    }
+    let text = if is_path {
+        level.absolute_path(&text)
+    } else {
+        text
+    };
+    level.settings.proxy.tls.insert(key, quoted(&text));
+    DirectiveOutcome::translated()
+}
+
+fn settings_of<'l>(level: &'l mut Level<'_>, directive: &Directive) -> &'l mut UpstreamSettings {
+    match directive.name.starts_with("fastcgi") {
+        true => &mut level.settings.fastcgi,
+        false => &mut level.settings.proxy,
+    }
+}
+
+/// `proxy_cache` and `fastcgi_cache`.
+pub fn cache(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    let is_cached = directive.arg(0) != "off";
+    settings_of(level, directive).is_cached = is_cached;
+    DirectiveOutcome::Translated(if is_cached {
+        STORED.to_string()
+    } else {
+        String::new()
+    })
+}
+
+/// `proxy_cache_valid`: the lifetime of successful responses becomes that of responses without freshness information.
+pub fn cache_valid(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    let Some((time, codes)) = directive.args.split_last() else {
+        return not_a_value();
+    };
+    let Some(value) = duration(time) else {
+        return not_a_value();
+    };
+    let is_success = codes.is_empty() || codes.iter().any(|it| it == "200" || it == "any");
+    if !is_success {
+        return DirectiveOutcome::NotNeeded(
+            "statuses other than 200 are stored by RFC 9111".to_string(),
+        );
+    }
+    let settings = settings_of(level, directive);
+    if settings.cache_ttl.is_none() || !codes.iter().any(|it| it == "any") {
+        settings.cache_ttl = Some(value);
+    }
+    DirectiveOutcome::Translated("one lifetime for all statuses".to_string())
+}
+
+/// `proxy_cache_use_stale`
+pub fn use_stale(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    settings_of(level, directive).stale_uses = directive.args.clone();
+    DirectiveOutcome::translated()
+}
+
+/// `proxy_cache_path`: the folder of stored responses.
+fn cache_path(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    let key = ("server", "disk_cache");
+    if level.definitions().process_keys.contains_key(&key) {
+        return DirectiveOutcome::Translated("one disk cache for all routes".to_string());
+    }
+    let path = level
+        .absolute_path(directive.arg(0))
+        .replace("/nginx", "/lowroad");
+    level.set_process_key(key.0, key.1, quoted(&path), directive);
+    let max = directive
+        .args
+        .iter()
+        .find_map(|arg| bytes(arg.strip_prefix("max_size=")?));
+    if let Some(max) = max {
+        level.set_process_key(
+            "server",
+            "disk_cache_max",
+            size(max.max(64 << 20)),
+            directive,
+        );
+    }
+    DirectiveOutcome::Translated(
+        "in a folder of Lowroad's own; memory is `cache` in [server]".to_string(),
+    )
+}
+
+/// Keys of host and target are those of Lowroad.
+pub fn cache_key(_: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    let known = [
+        "$scheme",
+        "$request_method",
+        "$proxy_host",
+        "$http_host",
+        "$host",
+        "$request_uri",
+        "$uri",
+        "$is_args",
+        "$args",
+        "$server_name",
+    ];
+    let mut text = directive.args.join("");
+    for name in known {
+        text = text.replace(name, "");
+    }
+    if text
+        .chars()
+        .any(|it| it.is_ascii_alphanumeric() || it == '$')
+    {
+        return DirectiveOutcome::ByHand(
+            "the key is host and target; send Vary for fields of the request".to_string(),
+        );
+    }
+    DirectiveOutcome::NotNeeded("the key is scheme, host and target".to_string())
+}
+
+/// `proxy_intercept_errors` and `fastcgi_intercept_errors`
+pub fn intercept_errors(_: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    match directive.arg(0) {
+        "on" => DirectiveOutcome::ByHand(
+            "error pages of programs and origins are sent unchanged".to_string(),
+        ),
+        _ => DirectiveOutcome::NotNeeded(
+            "error pages of programs and origins are sent unchanged".to_string(),
+        ),
+    }
+}

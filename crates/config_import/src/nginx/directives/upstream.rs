@@ -1,0 +1,85 @@
+//! The block `upstream`: `[[origin]]`.
+
+use super::process::not_a_value;
+use crate::nginx::level::{Upstream, UpstreamServer};
+use crate::nginx::tree::Directive;
+use crate::nginx::values::quoted;
+use crate::report::DirectiveOutcome;
+
+/// Translates a directive in `upstream`.
+pub fn upstream_directive(upstream: &mut Upstream, directive: &Directive) -> DirectiveOutcome {
+    let not_needed = |reason: &str| DirectiveOutcome::NotNeeded(reason.to_string());
+    let by_hand = |way: &str| DirectiveOutcome::ByHand(way.to_string());
+    match &*directive.name {
+        "server" => server(upstream, directive),
+        "least_conn" | "least_time" => balance(upstream, "least-connections"),
+        "random" => balance(upstream, "random"),
+        "ip_hash" => {
+            upstream.keys.insert("hash", quoted("address"));
+            balance(upstream, "hash")
+        }
+        "hash" => hash(upstream, directive),
+        "keepalive" | "keepalive_requests" | "keepalive_timeout" | "keepalive_time" => {
+            not_needed("connections to origins are kept")
+        }
+        "zone" | "state" | "ntlm" => not_needed("workers share the state of origins"),
+        "resolver" | "resolver_timeout" => {
+            not_needed("names are resolved by the system, every 10 s")
+        }
+        "queue" => not_needed("requests wait for connections"),
+        "check" => by_hand("health checks: [origin.check]"),
+        "sticky" => by_hand(
+            "balance = \"hash\" with hash = \"cookie:NAME\" of the application's session cookie",
+        ),
+        _ => by_hand("this directive is unknown to the import"),
+    }
+}
+
+fn balance(upstream: &mut Upstream, balance: &str) -> DirectiveOutcome {
+    upstream.keys.insert("balance", quoted(balance));
+    DirectiveOutcome::translated()
+}
+
+fn hash(upstream: &mut Upstream, directive: &Directive) -> DirectiveOutcome {
+    let key = match directive.arg(0) {
+        "$remote_addr" | "$binary_remote_addr" => "address".to_string(),
+        "$request_uri" | "$uri" | "$scheme$proxy_host$request_uri" => "url".to_string(),
+        text => match (text.strip_prefix("$cookie_"), text.strip_prefix("$http_")) {
+            (Some(name), _) => format!("cookie:{name}"),
+            (_, Some(name)) => format!("header:{}", name.replace('_', "-")),
+            _ => {
+                return DirectiveOutcome::ByHand(
+                    "keys are url, address, header:NAME and cookie:NAME".to_string(),
+                );
+            }
+        },
+    };
+    upstream.keys.insert("hash", quoted(&key));
+    balance(upstream, "hash")
+}
+
+fn server(upstream: &mut Upstream, directive: &Directive) -> DirectiveOutcome {
+    let mut keys = Vec::new();
+    for arg in directive.args.iter().skip(1) {
+        match arg.split_once('=') {
+            Some(("weight", weight)) if weight.parse::<u16>().is_ok() => {
+                keys.push(("weight", weight.to_string()))
+            }
+            Some(("weight", _)) => return not_a_value(),
+            Some(("max_conns", connections)) => {
+                upstream.keys.insert("connections", connections.to_string());
+            }
+            None if arg == "backup" => keys.push(("backup", "true".to_string())),
+            None if arg == "down" => {
+                return DirectiveOutcome::NotNeeded("the server is down".to_string());
+            }
+            // A circuit breaker and slow start replace max_fails, fail_timeout and slow_start.
+            _ => {}
+        }
+    }
+    upstream.servers.push(UpstreamServer {
+        address: directive.arg(0).to_string(),
+        keys,
+    });
+    DirectiveOutcome::translated()
+}

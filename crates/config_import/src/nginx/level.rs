@@ -1,0 +1,165 @@
+//! A block in translation: its settings, and what its directives may change.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::settings::{LevelSettings, LocationContent, RateSetting};
+use super::tree::Directive;
+use crate::report::{DirectiveOutcome, ImportReport};
+
+/// A server of an upstream.
+#[derive(Clone, Debug)]
+pub struct UpstreamServer {
+    /// `HOST:PORT` or `unix:PATH`
+    pub address: String,
+    /// Other keys of the server's table.
+    pub keys: Vec<(&'static str, String)>,
+}
+
+/// One `upstream`.
+#[derive(Clone, Debug, Default)]
+pub struct Upstream {
+    /// Its servers.
+    pub servers: Vec<UpstreamServer>,
+    /// Keys of `[[origin]]`: `balance`, `hash`, `connections`.
+    pub keys: BTreeMap<&'static str, String>,
+}
+
+/// Definitions of the whole configuration, which any block may use.
+#[derive(Clone, Debug, Default)]
+pub struct Definitions {
+    /// `upstream` by name.
+    pub upstreams: BTreeMap<String, Upstream>,
+    /// `log_format` by name: text, and whether it is JSON.
+    pub log_formats: BTreeMap<String, (String, bool)>,
+    /// `map` by its variable: the source and the pairs.
+    pub maps: BTreeMap<String, (String, Vec<(String, String)>)>,
+    /// `limit_req_zone` by name.
+    pub rate_zones: BTreeMap<String, RateSetting>,
+    /// `limit_conn_zone` by name, those of addresses only.
+    pub connection_zones: HashSet<String>,
+    /// The extensions of media types, of `types` and `mime.types`.
+    pub extensions: BTreeMap<String, Vec<String>>,
+    /// Keys of tables of the process: `("server", "workers")`.
+    pub process_keys: BTreeMap<(&'static str, &'static str), ProcessKey>,
+}
+
+/// A key of `[server]`, `[limits]`, `[log]` or `[buffering]`.
+#[derive(Clone, Debug)]
+pub struct ProcessKey {
+    /// The value, in TOML.
+    pub value: String,
+    /// The directive.
+    pub entry: usize,
+}
+
+/// The state of a translation.
+#[derive(Default)]
+pub struct Translation {
+    /// The outcomes.
+    pub report: ImportReport,
+    /// Definitions.
+    pub definitions: Definitions,
+    /// The folder of relative paths of certificates and password files: that of the configuration.
+    pub prefix: std::path::PathBuf,
+    /// The folder of relative roots, which nginx calls prefix.
+    pub root_prefix: std::path::PathBuf,
+}
+
+/// A block in translation.
+pub struct Level<'t> {
+    /// The state of the translation.
+    pub translation: &'t mut Translation,
+    /// Its settings, at first those of the block around it.
+    pub settings: LevelSettings,
+    /// Its content.
+    pub content: LocationContent,
+    /// Arrays of which the block has an entry of its own.
+    own_arrays: HashSet<&'static str>,
+}
+
+impl<'t> Level<'t> {
+    /// A block that inherits settings.
+    pub fn new(translation: &'t mut Translation, settings: LevelSettings) -> Level<'t> {
+        Level {
+            translation,
+            settings,
+            content: LocationContent::default(),
+            own_arrays: HashSet::new(),
+        }
+    }
+
+    /// Whether this is the block's first entry of an array, so that inherited ones must be removed.
+    pub fn begins_array(&mut self, name: &'static str) -> bool {
+        self.own_arrays.insert(name)
+    }
+
+    /// The definitions.
+    pub fn definitions(&mut self) -> &mut Definitions {
+        &mut self.translation.definitions
+    }
+
+    /// Sets a key of the process; of several directives for a size the caller takes the largest.
+    pub fn set_process_key(
+        &mut self,
+        table: &'static str,
+        key: &'static str,
+        value: String,
+        directive: &Directive,
+    ) {
+        let process_key = ProcessKey {
+            value,
+            entry: directive.id,
+        };
+        self.definitions()
+            .process_keys
+            .insert((table, key), process_key);
+    }
+
+    /// A path, relative to the prefix of nginx.
+    pub fn absolute_path(&self, path: &str) -> String {
+        self.translation
+            .prefix
+            .join(path)
+            .to_string_lossy()
+            .into_owned()
+    }
+
+    /// A root or alias, relative to the folder of roots.
+    pub fn root_path(&self, path: &str) -> String {
+        self.translation
+            .root_prefix
+            .join(path)
+            .to_string_lossy()
+            .into_owned()
+    }
+
+    /// Replaces variables of `set` in a text by their values.
+    pub fn substitute(&self, text: &str) -> String {
+        let mut text = text.to_string();
+        for (name, value) in &self.settings.variables {
+            text = text.replace(&format!("${{{name}}}"), value);
+            text = replace_variable(&text, name, value);
+        }
+        text
+    }
+
+    /// Records an outcome.
+    pub fn record(&mut self, directive: &Directive, outcome: DirectiveOutcome) {
+        self.translation.report.change(directive.id, outcome);
+    }
+}
+
+fn replace_variable(text: &str, name: &str, value: &str) -> String {
+    let mut result = String::new();
+    let mut rest = text;
+    let marker = format!("${name}");
+    while let Some(index) = rest.find(&marker) {
+        let after = &rest[index + marker.len()..];
+        let is_longer = after.starts_with(|it: char| it.is_ascii_alphanumeric() || it == '_');
+        result.push_str(&rest[..index]);
+        result.push_str(if is_longer { &marker } else { value });
+        rest = after;
+    }
+    result.push_str(rest);
+    result
+}

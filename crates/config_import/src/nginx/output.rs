@@ -1,0 +1,279 @@
+//! Writes servers and locations as a configuration of Lowroad.
+
+use std::collections::BTreeSet;
+
+use crate::document::{ConfigDocument, ConfigTable};
+use crate::report::DirectiveOutcome;
+
+use super::blocks::{Location, LocationRank, Server, sort_locations};
+use super::directives::is_to_https;
+use super::level::Translation;
+use super::settings::LocationContent;
+use crate::path_globs::PathGlobs;
+
+mod access;
+mod fields;
+mod logs;
+mod origins;
+mod overlap;
+mod redirects;
+mod routes;
+mod site;
+
+use origins::OriginTables;
+use site::{SiteContext, close_internal_locations, write_site};
+
+/// The configuration of all servers.
+pub fn write_config(
+    mut servers: Vec<Server>,
+    translation: &mut Translation,
+    head: Vec<String>,
+) -> ConfigDocument {
+    let mut contexts: Vec<SiteContext> = servers.iter().map(own_context).collect();
+    let merged = merge_redirects(&mut servers, &mut contexts);
+    let mut servers: Vec<(Server, SiteContext)> = servers
+        .into_iter()
+        .zip(contexts)
+        .zip(&merged)
+        .filter(|(_, merged)| !**merged)
+        .map(|(pair, _)| pair)
+        .collect();
+    servers.retain(|(server, _)| !refuses_other_hosts(server, translation));
+    name_defaults(&mut servers, translation);
+    for (server, _) in &mut servers {
+        add_root_location(server);
+        close_internal_locations(server, translation);
+    }
+    let mut document = ConfigDocument::new(head);
+    write_process(translation, &mut document);
+    let all: Vec<Server> = servers.iter().map(|(server, _)| server.clone()).collect();
+    logs::write_logs(&all, translation, &mut document);
+    // Origins come first, so sites are written to a document of their own.
+    let mut origins = OriginTables::default();
+    let mut sites = ConfigDocument::default();
+    for (server, context) in &servers {
+        write_host_redirects(server, context, &mut sites);
+        let server = without_redirected_names(server);
+        write_site(&server, context, translation, &mut origins, &mut sites);
+    }
+    origins.write(&mut document);
+    document.append(sites);
+    document
+}
+
+fn write_process(translation: &Translation, document: &mut ConfigDocument) {
+    for section in ["server", "limits", "buffering"] {
+        let mut table = ConfigTable::essential(&format!("[{section}]"));
+        for ((other, key), process_key) in &translation.definitions.process_keys {
+            if *other == section {
+                table.push(key, &process_key.value, Some(process_key.entry));
+            }
+        }
+        document.push_filled(table);
+    }
+}
+
+fn own_context(server: &Server) -> SiteContext {
+    let has_plain = server.listens.iter().any(|it| !it.is_tls);
+    let has_tls = server.listens.iter().any(|it| it.is_tls);
+    SiteContext {
+        redirects: has_plain && has_tls && server.content.redirects_to_https,
+        ..SiteContext::default()
+    }
+}
+
+fn has_tls(server: &Server) -> bool {
+    server.listens.iter().any(|it| it.is_tls)
+}
+
+/// Whether a server without TLS redirects everything to https.
+fn is_https_redirect(server: &Server) -> bool {
+    let location_redirects = server
+        .locations
+        .iter()
+        .filter(|it| it.text == "/")
+        .filter_map(|it| it.content.redirect.as_ref());
+    let by_return = server
+        .content
+        .redirect
+        .iter()
+        .chain(location_redirects)
+        .any(|it| is_to_https(&it.value.1));
+    let by_rewrite = server
+        .content
+        .changes
+        .iter()
+        .any(|it| it.status.is_some() && it.regex == "^/(.*)$" && is_to_https(&it.to));
+    !has_tls(server) && (by_return || by_rewrite || server.content.redirects_to_https)
+}
+
+/// Joins servers that redirect to https with the servers of the same names. Returns which servers are joined.
+fn merge_redirects(servers: &mut [Server], contexts: &mut [SiteContext]) -> Vec<bool> {
+    let mut merged = vec![false; servers.len()];
+    for index in 0..servers.len() {
+        if !is_https_redirect(&servers[index]) {
+            continue;
+        }
+        let plain = servers[index].clone();
+        let mut covered: BTreeSet<String> = BTreeSet::new();
+        for (other, server) in servers.iter_mut().enumerate() {
+            let has_name = plain.names.is_empty()
+                || server.names.iter().any(|name| plain.names.contains(name));
+            if other == index || !has_tls(server) || !has_name {
+                continue;
+            }
+            covered.extend(server.names.iter().cloned());
+            contexts[other].redirects = true;
+            let listens = plain.listens.iter().map(|it| it.address.clone());
+            contexts[other].extra_listens.extend(listens);
+            add_locations(server, &plain);
+            merged[index] = true;
+        }
+    }
+    merged
+}
+
+/// The redirect leads to the same path, so locations of the plain server (ACME challenges) belong to the other one.
+fn add_locations(server: &mut Server, plain: &Server) {
+    for location in &plain.locations {
+        let is_new = !server.locations.iter().any(|it| it.text == location.text);
+        if location.content.redirect.is_none()
+            && is_new
+            && location.name.is_none()
+            && !location.settings.access.is_closed()
+        {
+            server.locations.push(location.clone());
+        }
+    }
+    sort_locations(&mut server.locations);
+}
+
+/// Whether a server only refuses hosts without a server of their own, which get 421 anyway.
+fn refuses_other_hosts(server: &Server, translation: &mut Translation) -> bool {
+    let is_refusal = server.names.is_empty()
+        && server.locations.is_empty()
+        && server.content.redirect.is_none()
+        && server.settings.access.is_closed();
+    if is_refusal {
+        let reason = "hosts without a site get 421".to_string();
+        translation
+            .report
+            .change(server.entry, DirectiveOutcome::NotNeeded(reason));
+    }
+    is_refusal
+}
+
+/// Gives the name `_` to one server of each address. Others without a name can't be selected.
+fn name_defaults(servers: &mut Vec<(Server, SiteContext)>, translation: &mut Translation) {
+    let mut taken: BTreeSet<String> = BTreeSet::new();
+    // Explicit defaults have precedence over servers without a name.
+    for is_explicit in [true, false] {
+        for (server, context) in servers.iter_mut() {
+            let explicit = server.listens.iter().any(|it| it.is_default);
+            if !server.is_default || explicit != is_explicit {
+                continue;
+            }
+            let addresses: Vec<String> = server
+                .listens
+                .iter()
+                .map(|it| it.address.clone())
+                .chain(context.extra_listens.clone())
+                .collect();
+            if addresses.iter().all(|address| !taken.contains(address)) {
+                taken.extend(addresses);
+                context.is_default = true;
+            }
+        }
+    }
+    servers.retain(|(server, context)| {
+        let is_selectable = context.is_default || !server.names.is_empty();
+        if !is_selectable {
+            let way = "another site has no name at this address: give it a name".to_string();
+            translation
+                .report
+                .change(server.entry, DirectiveOutcome::ByHand(way));
+        }
+        is_selectable
+    });
+}
+
+/// Every server has a location `/`; nginx serves files there if the configuration has none.
+fn add_root_location(server: &mut Server) {
+    let has_root = server
+        .locations
+        .iter()
+        .any(|it| it.text == "/" && it.rank >= LocationRank::FinalPrefix);
+    if has_root || server.content.redirect.is_some() {
+        return;
+    }
+    let content = LocationContent {
+        try_files: server.content.try_files.clone(),
+        proxy: server.content.proxy.clone(),
+        fastcgi: server.content.fastcgi.clone(),
+        is_missing: server.content.is_missing,
+        ..LocationContent::default()
+    };
+    server.locations.push(Location {
+        rank: LocationRank::Prefix,
+        text: "/".to_string(),
+        name: None,
+        globs: PathGlobs::prefix("/"),
+        settings: server.settings.clone(),
+        content,
+        entry: server.entry,
+        comment: String::new(),
+    });
+}
+
+/// The names that `if ($host = …)` redirects, each with its target.
+fn redirected_names(server: &Server) -> Vec<(Vec<String>, String, usize)> {
+    let redirects = server.content.host_redirects.iter().map(|redirect| {
+        let (name, to) = &redirect.value;
+        let names = match name.strip_prefix('!') {
+            Some(kept) => server
+                .names
+                .iter()
+                .filter(|it| *it != kept)
+                .cloned()
+                .collect(),
+            None => vec![name.clone()],
+        };
+        (names, to.clone(), redirect.entry)
+    });
+    redirects.filter(|(names, ..)| !names.is_empty()).collect()
+}
+
+fn without_redirected_names(server: &Server) -> Server {
+    let mut server = server.clone();
+    for (names, ..) in redirected_names(&server) {
+        server.names.retain(|name| !names.contains(name));
+    }
+    server
+}
+
+/// Writes a site for names that lead to another host.
+fn write_host_redirects(server: &Server, context: &SiteContext, document: &mut ConfigDocument) {
+    for (names, to, entry) in redirected_names(server) {
+        let mut redirecting = server.clone();
+        redirecting.names = names;
+        let mut table = ConfigTable::essential("[[site]]")
+            .comment(&format!("if ($host …) at {}", server.place));
+        table.push(
+            "names",
+            &super::values::list(&redirecting.names),
+            Some(entry),
+        );
+        let own = server.listens.iter().filter(|it| !it.is_tls);
+        let own = own.map(|it| it.address.clone());
+        let plain: Vec<String> = own.chain(context.extra_listens.iter().cloned()).collect();
+        if !plain.is_empty() {
+            table.push("listen", &super::values::list(&plain), Some(entry));
+        }
+        document.push(table);
+        site::write_tls(&redirecting, context, document);
+        let table = ConfigTable::new("[[site.redirect]]")
+            .entry(entry)
+            .key("from", "\"/**\"");
+        document.push(table.key("to", super::values::quoted(&to)));
+    }
+}

@@ -1,0 +1,211 @@
+//! Access: `[[site.rule]]`.
+//!
+//! The first rule that allows or refuses a request decides, so the rules of a location come before those of locations
+//! with lower precedence. A location that is less restricted ends with an `allow`.
+
+use super::overlap::may_overlap;
+use crate::document::{ConfigDocument, ConfigTable};
+use crate::nginx::blocks::{Location, Server};
+use crate::nginx::level::Translation;
+use crate::nginx::settings::AccessSettings;
+use crate::nginx::values::{list, quoted};
+use crate::report::DirectiveOutcome;
+
+impl AccessSettings {
+    /// Whether it restricts no request.
+    pub fn is_open(&self) -> bool {
+        self.password.realm.is_none()
+            && self.rates.is_empty()
+            && self.refused_methods.is_empty()
+            && self.refusal.is_none()
+            && !self.addresses.iter().any(|it| !it.is_allowed)
+    }
+
+    /// Whether it refuses all requests.
+    pub fn is_closed(&self) -> bool {
+        let is_denied = self
+            .addresses
+            .first()
+            .is_some_and(|it| !it.is_allowed && it.address.is_none());
+        self.refusal.is_some() || (is_denied && !self.is_any_enough)
+    }
+}
+
+/// Writes the rules of a site.
+pub fn write_rules(
+    server: &Server,
+    has_hidden_paths: bool,
+    translation: &mut Translation,
+    document: &mut ConfigDocument,
+) {
+    let base = &server.settings.access;
+    let locations: Vec<&Location> = server
+        .locations
+        .iter()
+        .filter(|it| it.name.is_none() && !it.content.is_other)
+        .collect();
+    let all = locations.iter().map(|it| (&it.settings.access, it.entry));
+    for (access, entry) in std::iter::once((base, server.entry)).chain(all) {
+        if access.password.realm.is_some() && access.password.file.is_empty() {
+            let way = "auth_basic has no auth_basic_user_file: the paths are not protected";
+            translation
+                .report
+                .change(entry, DirectiveOutcome::ByHand(way.to_string()));
+        }
+    }
+    for (index, location) in locations.iter().enumerate() {
+        let access = &location.settings.access;
+        // Rules come before redirects, so a refusal after `rewrite … permanent` would hide them.
+        let has_redirects = location
+            .content
+            .changes
+            .iter()
+            .any(|it| it.status.is_some());
+        if access.refusal.is_some() && has_redirects {
+            let way = "rules come before redirects: refuse the other paths by a rule for each"
+                .to_string();
+            translation
+                .report
+                .change(location.entry, DirectiveOutcome::ByHand(way));
+            continue;
+        }
+        let lower = &locations[index + 1..];
+        let is_below_restriction = lower.iter().any(|other| {
+            let is_other = other.settings.access != *access && !other.settings.access.is_open();
+            is_other && may_overlap(&location.globs, &other.globs)
+        });
+        let differs = access != base;
+        // Names with a dot are never served as files, so their refusal needs no rule.
+        let is_hidden = access.is_closed()
+            && !has_hidden_paths
+            && location.globs.globs.iter().all(|it| it.contains("/."));
+        if is_hidden || (!differs && !is_below_restriction) {
+            continue;
+        }
+        let needs_allow = !access.is_closed() && (is_below_restriction || !base.is_open());
+        let mut comment = Some(location.comment.as_str());
+        for exception in location
+            .globs
+            .exceptions
+            .iter()
+            .filter(|_| access.is_closed())
+        {
+            let table =
+                ConfigTable::new("[[site.rule]]").comment(comment.take().unwrap_or_default());
+            document.push(
+                table
+                    .entry(location.entry)
+                    .key("pattern", quoted(exception))
+                    .key("allow", "true"),
+            );
+        }
+        for glob in refused_globs(&location.globs.globs, needs_allow) {
+            for rule in rules(access, Some(glob)) {
+                let rule = rule.comment(comment.take().unwrap_or_default());
+                document.push(rule.entry(location.entry));
+            }
+            if needs_allow {
+                let table =
+                    ConfigTable::new("[[site.rule]]").comment(comment.take().unwrap_or_default());
+                document.push(
+                    table
+                        .entry(location.entry)
+                        .key("pattern", quoted(glob))
+                        .key("allow", "true"),
+                );
+            }
+        }
+    }
+    for rule in rules(base, None) {
+        document.push(rule);
+    }
+}
+
+/// The globs of rules. A rule that refuses covers everything below its path, so `/data` needs no `/data/**`.
+fn refused_globs(globs: &[String], needs_allow: bool) -> impl Iterator<Item = &String> {
+    let is_covered = move |glob: &str| {
+        let folder = glob.strip_suffix("/**");
+        !needs_allow && folder.is_some_and(|folder| globs.iter().any(|it| it == folder))
+    };
+    globs.iter().filter(move |glob| !is_covered(glob))
+}
+
+/// The rules of settings for a glob; for all paths without one.
+fn rules(access: &AccessSettings, glob: Option<&String>) -> Vec<ConfigTable> {
+    let table =
+        || ConfigTable::new("[[site.rule]]").optional_key("pattern", glob.map(|glob| quoted(glob)));
+    if let Some(status) = access.refusal {
+        return vec![table().key("deny", status.to_string())];
+    }
+    let mut rules = Vec::new();
+    if !access.refused_methods.is_empty() {
+        rules.push(
+            table()
+                .key("methods", list(&access.refused_methods))
+                .key("deny", "403"),
+        );
+    }
+    let password = access
+        .password
+        .realm
+        .as_ref()
+        .filter(|_| !access.password.file.is_empty());
+    let is_any = access.is_any_enough && password.is_some();
+    if !is_any {
+        rules.extend(address_rules(access, table));
+    }
+    for rate in &access.rates {
+        rules.push(
+            table()
+                .key("rate", quoted(&rate.rate))
+                .key("burst", rate.burst.to_string()),
+        );
+    }
+    if let Some(realm) = password {
+        // `satisfy any`: allowed addresses need no password.
+        let allowed: Vec<String> = match is_any {
+            true => access
+                .addresses
+                .iter()
+                .filter(|it| it.is_allowed)
+                .filter_map(|it| it.address.clone())
+                .collect(),
+            false => Vec::new(),
+        };
+        let except = (!allowed.is_empty()).then(|| list(&allowed));
+        let rule = table()
+            .optional_key("except", except)
+            .key("auth", quoted(&access.password.file));
+        rules.push(rule.key("realm", quoted(realm)));
+    }
+    rules
+}
+
+/// The rules of `allow` and `deny`: each denies addresses except those that were allowed before.
+fn address_rules(access: &AccessSettings, table: impl Fn() -> ConfigTable) -> Vec<ConfigTable> {
+    let mut rules = Vec::new();
+    let mut allowed: Vec<String> = Vec::new();
+    let mut entries = access.addresses.iter().peekable();
+    while let Some(entry) = entries.next() {
+        match (&entry.address, entry.is_allowed) {
+            (Some(address), true) => allowed.push(address.clone()),
+            // After `allow all` nothing is denied.
+            (None, true) => break,
+            (address, false) => {
+                let mut denied: Vec<String> = address.iter().cloned().collect();
+                while let Some(next) = entries
+                    .next_if(|it| !it.is_allowed && it.address.is_some() && !denied.is_empty())
+                {
+                    denied.extend(next.address.clone());
+                }
+                let addresses = (!denied.is_empty()).then(|| list(&denied));
+                let except = (!allowed.is_empty()).then(|| list(&allowed));
+                let rule = table()
+                    .optional_key("addresses", addresses)
+                    .optional_key("except", except);
+                rules.push(rule.key("deny", "403"));
+            }
+        }
+    }
+    rules
+}

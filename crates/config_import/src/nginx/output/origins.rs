@@ -1,0 +1,252 @@
+//! Origins: `proxy_pass` and `upstream` as URL of a route or as `[[origin]]`.
+
+use std::collections::BTreeMap;
+
+use crate::document::{ConfigDocument, ConfigTable};
+use crate::nginx::level::{Definitions, Upstream};
+use crate::nginx::settings::UpstreamSettings;
+use crate::nginx::values::quoted;
+
+/// The parts of the URL of `proxy_pass`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PassUrl {
+    /// Whether the scheme is https.
+    pub is_tls: bool,
+    /// `HOST:PORT`, `unix:/PATH` or the name of an upstream.
+    pub authority: String,
+    /// The path, which replaces that of the location; none without a path in the URL.
+    pub path: Option<String>,
+}
+
+impl PassUrl {
+    /// Reads the URL; none for another scheme.
+    pub fn parse(url: &str) -> Option<PassUrl> {
+        let (is_tls, rest) = match url.split_once("://")? {
+            ("http", rest) => (false, rest),
+            ("https", rest) => (true, rest),
+            _ => return None,
+        };
+        let (authority, path) = match rest.strip_prefix("unix:") {
+            Some(socket) => match socket.split_once(':') {
+                Some((socket, path)) => (
+                    format!("unix:{socket}"),
+                    (!path.is_empty()).then(|| path.to_string()),
+                ),
+                None => (rest.to_string(), None),
+            },
+            None => match rest.find('/') {
+                Some(index) => (rest[..index].to_string(), Some(rest[index..].to_string())),
+                None => (rest.to_string(), None),
+            },
+        };
+        Some(PassUrl {
+            is_tls,
+            authority,
+            path,
+        })
+    }
+
+    fn server_url(&self, address: &str) -> String {
+        match address.strip_prefix("unix:") {
+            Some(socket) => format!("unix:/{}", socket.trim_start_matches('/')),
+            None => format!("{}://{address}", if self.is_tls { "https" } else { "http" }),
+        }
+    }
+}
+
+/// The groups of servers of a configuration.
+#[derive(Debug, Default)]
+pub struct OriginTables {
+    origins: Vec<(String, ConfigTable, ConfigTable)>,
+    /// The name by the text of keys, so that equal groups are written once.
+    names: BTreeMap<String, String>,
+}
+
+/// The value of `origin` in a route.
+pub struct RouteOrigin {
+    /// URL or name.
+    pub value: String,
+    /// Whether it is a URL, so that the route has the keys of connections.
+    pub is_url: bool,
+}
+
+impl OriginTables {
+    /// The origin of a route: its URL if that suffices, else a group.
+    pub fn origin(
+        &mut self,
+        url: &PassUrl,
+        settings: &UpstreamSettings,
+        definitions: &Definitions,
+        entry: usize,
+    ) -> RouteOrigin {
+        let upstream = definitions.upstreams.get(&url.authority);
+        let host = origin_host(url, settings, upstream.is_some());
+        if upstream.is_none() && host.is_none() && !url.is_tls && settings.tries.is_none() {
+            return RouteOrigin {
+                value: url.server_url(&url.authority),
+                is_url: true,
+            };
+        }
+        let keys = origin_keys(url, settings, upstream, host);
+        let tls = tls_keys(url, settings);
+        let identity = format!("{keys:?} {tls:?}");
+        if let Some(name) = self.names.get(&identity) {
+            return RouteOrigin {
+                value: name.clone(),
+                is_url: false,
+            };
+        }
+        let name = self.free_name(&url.authority);
+        let mut table = ConfigTable::new("[[origin]]")
+            .entry(entry)
+            .key("name", quoted(&name));
+        for (key, value) in &keys {
+            table = table.key(key, value);
+        }
+        let mut tls_table = ConfigTable::new("[origin.tls]");
+        if tls.contains(&("verify", "false".to_string())) {
+            tls_table = tls_table
+                .comment("nginx doesn't verify certificates unless proxy_ssl_verify is on.");
+        }
+        for (key, value) in &tls {
+            tls_table = tls_table.key(key, value);
+        }
+        self.origins.push((name.clone(), table, tls_table));
+        self.names.insert(identity, name.clone());
+        RouteOrigin {
+            value: name,
+            is_url: false,
+        }
+    }
+
+    /// Writes the groups.
+    pub fn write(self, document: &mut ConfigDocument) {
+        for (_, table, tls) in self.origins {
+            document.push(table);
+            document.push_filled(tls);
+        }
+    }
+
+    fn free_name(&self, authority: &str) -> String {
+        let is_plain = |it: char| it.is_ascii_alphanumeric() || it == '-' || it == '_';
+        let front = authority.rsplit('/').next().unwrap_or(authority);
+        let name: String = front
+            .chars()
+            .map(|it| if is_plain(it) { it } else { '-' })
+            .collect();
+        let name = match name.trim_matches('-') {
+            "" => "origin".to_string(),
+            name => name.to_string(),
+        };
+        let is_free = |name: &str| !self.origins.iter().any(|(other, ..)| other == name);
+        let numbered = (2..).map(|number| format!("{name}-{number}"));
+        std::iter::once(name.clone())
+            .chain(numbered)
+            .find(|name| is_free(name))
+            .unwrap_or(name)
+    }
+}
+
+/// The key `host`; none if the client's Host is sent on, which is the default of Lowroad but not of nginx.
+fn origin_host(url: &PassUrl, settings: &UpstreamSettings, is_upstream: bool) -> Option<String> {
+    match settings.host.as_deref() {
+        Some("client") => None,
+        Some(host) => Some(host.to_string()),
+        // nginx sends the name of the upstream, which is not the name of a server.
+        None if is_upstream && !url.authority.contains('_') => Some(url.authority.clone()),
+        None if url.authority.starts_with("unix:") => Some("localhost".to_string()),
+        None => Some("origin".to_string()),
+    }
+}
+
+fn origin_keys(
+    url: &PassUrl,
+    settings: &UpstreamSettings,
+    upstream: Option<&Upstream>,
+    host: Option<String>,
+) -> Vec<(&'static str, String)> {
+    let servers = match upstream {
+        None => quoted(&url.server_url(&url.authority)),
+        Some(upstream) => server_list(url, upstream),
+    };
+    let mut keys = vec![("servers", servers)];
+    if let Some(upstream) = upstream {
+        keys.extend(
+            upstream
+                .keys
+                .iter()
+                .map(|(key, value)| (*key, value.clone())),
+        );
+    }
+    keys.extend(host.map(|host| ("host", quoted(&host))));
+    keys.extend(
+        settings
+            .connect_timeout
+            .clone()
+            .map(|time| ("connect_timeout", time)),
+    );
+    keys.extend(settings.tries.clone().map(|tries| ("tries", tries)));
+    keys
+}
+
+fn server_list(url: &PassUrl, upstream: &Upstream) -> String {
+    let servers = upstream.servers.iter().map(|server| {
+        let address = quoted(&url.server_url(&server.address));
+        match server.keys.is_empty() {
+            true => address,
+            false => {
+                let keys = server
+                    .keys
+                    .iter()
+                    .map(|(key, value)| format!(", {key} = {value}"));
+                format!("{{ url = {address}{} }}", keys.collect::<String>())
+            }
+        }
+    });
+    let servers: Vec<String> = servers.collect();
+    match &servers[..] {
+        [server] if server.starts_with('"') => server.clone(),
+        _ => format!("[{}]", servers.join(", ")),
+    }
+}
+
+fn tls_keys(url: &PassUrl, settings: &UpstreamSettings) -> Vec<(&'static str, String)> {
+    if !url.is_tls {
+        return Vec::new();
+    }
+    let mut keys: Vec<(&'static str, String)> = settings
+        .tls
+        .iter()
+        .map(|(key, value)| (*key, value.clone()))
+        .collect();
+    if !settings.verifies {
+        keys.insert(0, ("verify", "false".to_string()));
+        // Without verification there are no authorities.
+        keys.retain(|(key, _)| *key != "ca");
+    }
+    keys
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_of_proxy_pass_are_read() {
+        let parts = |url: &str| PassUrl::parse(url).map(|it| (it.authority, it.path));
+        assert_eq!(parts("http://app"), Some(("app".into(), None)));
+        assert_eq!(
+            parts("http://app/x/"),
+            Some(("app".into(), Some("/x/".into())))
+        );
+        assert_eq!(
+            parts("http://unix:/run/a.sock"),
+            Some(("unix:/run/a.sock".into(), None))
+        );
+        assert_eq!(
+            parts("http://unix:/run/a.sock:/b"),
+            Some(("unix:/run/a.sock".into(), Some("/b".into())))
+        );
+        assert_eq!(parts("grpc://a"), None);
+    }
+}

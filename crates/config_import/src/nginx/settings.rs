@@ -1,0 +1,211 @@
+//! Settings that a block inherits from the block around it, and the content of servers and locations.
+//!
+//! nginx has two kinds: a simple setting is inherited unless the block has its own, and an array (`add_header`,
+//! `proxy_set_header`) is inherited as a whole, only if the block has no entry of its own.
+
+use std::collections::BTreeMap;
+
+/// A value with the report index of its directive.
+#[derive(Clone, Debug)]
+pub struct Sourced<T> {
+    /// The value.
+    pub value: T,
+    /// The directive in the report.
+    pub entry: usize,
+}
+
+/// A response field of `add_header`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddedField {
+    /// The name.
+    pub name: String,
+    /// The value.
+    pub value: String,
+}
+
+/// An entry of `allow` or `deny`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddressEntry {
+    /// Whether the address may pass.
+    pub is_allowed: bool,
+    /// The address or prefix; none for `all`.
+    pub address: Option<String>,
+}
+
+/// Basic authentication.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PasswordSettings {
+    /// The realm; none if it is off.
+    pub realm: Option<String>,
+    /// The file of passwords.
+    pub file: String,
+}
+
+/// A rate limit of `limit_req`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RateSetting {
+    /// `10/s`
+    pub rate: String,
+    /// Requests at once.
+    pub burst: u64,
+}
+
+/// The access settings of a location.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AccessSettings {
+    /// `allow` and `deny`, in order.
+    pub addresses: Vec<AddressEntry>,
+    /// `auth_basic`
+    pub password: PasswordSettings,
+    /// `satisfy any`
+    pub is_any_enough: bool,
+    /// `limit_req`
+    pub rates: Vec<RateSetting>,
+    /// Methods that are refused.
+    pub refused_methods: Vec<String>,
+    /// The status of `return 403` or `return 404`.
+    pub refusal: Option<u16>,
+}
+
+/// The settings of a connection to an origin or a FastCGI server.
+#[derive(Clone, Debug, Default)]
+pub struct UpstreamSettings {
+    /// The value of `proxy_set_header Host`; none for nginx' default.
+    pub host: Option<String>,
+    /// `proxy_read_timeout`
+    pub timeout: Option<String>,
+    /// `proxy_connect_timeout`
+    pub connect_timeout: Option<String>,
+    /// `proxy_next_upstream_tries`
+    pub tries: Option<String>,
+    /// `proxy_request_buffering off`
+    pub is_request_streamed: bool,
+    /// `proxy_buffering off`
+    pub is_response_streamed: bool,
+    /// `proxy_redirect off`
+    pub keeps_redirects: bool,
+    /// `proxy_ssl_verify on`
+    pub verifies: bool,
+    /// Other keys of `[origin.tls]`.
+    pub tls: BTreeMap<&'static str, String>,
+    /// Whether responses are stored.
+    pub is_cached: bool,
+    /// `proxy_cache_valid`
+    pub cache_ttl: Option<String>,
+    /// `proxy_cache_use_stale`
+    pub stale_uses: Vec<String>,
+    /// `proxy_hide_header`
+    pub hidden_fields: Vec<String>,
+    /// Fields of requests to the origin: name and value.
+    pub request_fields: Vec<Sourced<(String, String)>>,
+    /// `fastcgi_param` of the configuration's own.
+    pub env: BTreeMap<String, String>,
+    /// The script of `SCRIPT_FILENAME`, if it is fixed.
+    pub script: Option<String>,
+    /// `fastcgi_index`
+    pub index: Option<String>,
+    /// `fastcgi_keep_conn on`
+    pub keeps_connections: bool,
+}
+
+/// Settings that are inherited.
+#[derive(Clone, Debug, Default)]
+pub struct LevelSettings {
+    /// `root`
+    pub root: Option<String>,
+    /// `index`
+    pub index: Vec<String>,
+    /// `add_header`
+    pub fields: Vec<AddedField>,
+    /// `expires`, as a value of Cache-Control.
+    pub expires: Option<String>,
+    /// `expires $name`: the variable.
+    pub expires_map: Option<String>,
+    /// Access.
+    pub access: AccessSettings,
+    /// `proxy_…`
+    pub proxy: UpstreamSettings,
+    /// `fastcgi_…`
+    pub fastcgi: UpstreamSettings,
+    /// `error_page`: status and target.
+    pub error_pages: Vec<Sourced<(u16, String)>>,
+    /// Keys of `[[site]]`: `listing = true`.
+    pub site_keys: BTreeMap<&'static str, String>,
+    /// Keys of `[site.compress]`.
+    pub compress: BTreeMap<&'static str, String>,
+    /// `types`: extension and type.
+    pub types: BTreeMap<String, String>,
+    /// `set_real_ip_from`
+    pub trusted_proxies: Vec<String>,
+    /// `real_ip_header proxy_protocol`
+    pub is_proxy_protocol: bool,
+    /// `access_log`; an empty list means off.
+    pub access_logs: Option<Vec<AccessLogSetting>>,
+    /// `ssl_…`: keys of `[site.tls]`.
+    pub tls: BTreeMap<&'static str, String>,
+    /// `ssl_certificate`
+    pub certificates: Vec<String>,
+    /// `ssl_certificate_key`
+    pub keys: Vec<String>,
+    /// `set $name value`, and variables of the configuration.
+    pub variables: BTreeMap<String, String>,
+}
+
+/// One `access_log`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessLogSetting {
+    /// The target: a path or `syslog:…`.
+    pub to: String,
+    /// The value of the key `format`, without quotes.
+    pub format: String,
+    /// `escape=json`
+    pub is_json: bool,
+    /// Statuses, by a map of `$status`.
+    pub statuses: Vec<String>,
+}
+
+/// A redirect or rewrite.
+#[derive(Clone, Debug)]
+pub struct PathChange {
+    /// The expression.
+    pub regex: String,
+    /// The target.
+    pub to: String,
+    /// The status of a redirect; none for a rewrite.
+    pub status: Option<u16>,
+    /// Only if there is no such file.
+    pub is_missing: bool,
+    /// The directive.
+    pub entry: usize,
+    /// The directive as text, for a comment.
+    pub comment: String,
+}
+
+/// What a server or location does with a request; not inherited.
+#[derive(Clone, Debug, Default)]
+pub struct LocationContent {
+    /// `rewrite`, and `if` with one in it.
+    pub changes: Vec<PathChange>,
+    /// `return` with a redirect: status and target.
+    pub redirect: Option<Sourced<(u16, String)>>,
+    /// `proxy_pass`: its URL.
+    pub proxy: Option<Sourced<String>>,
+    /// `fastcgi_pass`
+    pub fastcgi: Option<Sourced<String>>,
+    /// `try_files`
+    pub try_files: Option<Sourced<Vec<String>>>,
+    /// `alias`
+    pub alias: Option<Sourced<String>>,
+    /// Whether the route applies to missing files only.
+    pub is_missing: bool,
+    /// `internal`
+    pub is_internal: bool,
+    /// Whether a directive of another kind creates the response (`stub_status`), which is reported by itself.
+    pub is_other: bool,
+    /// Whether the location has its own `root`.
+    pub has_root: bool,
+    /// Hosts that `if` redirects to https, or to another host.
+    pub host_redirects: Vec<Sourced<(String, String)>>,
+    /// `if ($scheme = http)`
+    pub redirects_to_https: bool,
+}

@@ -1,0 +1,364 @@
+//! Translates regular expressions over paths to the globs of Lowroad's patterns.
+//!
+//! A glob has `*` (within a segment) and `**` only, so an expression becomes a list of globs: alternatives are
+//! multiplied out, classes and repetitions become wildcards. The result may match more than the expression, which is
+//! recorded, but never less.
+
+use regex_syntax::ParserBuilder;
+use regex_syntax::hir::{Class, Hir, HirKind, Look};
+
+/// The largest number of globs for one expression.
+const GLOBS_MAX: usize = 64;
+/// Single characters of a class that are listed as alternatives; larger classes become a wildcard.
+const CLASS_LEN_MAX: u32 = 4;
+
+// Marks in intermediate texts, which can't occur in a path of a configuration.
+const WITHIN: char = '\u{1}';
+const ACROSS: char = '\u{2}';
+const START: char = '\u{3}';
+const END: char = '\u{4}';
+
+/// Globs that match all paths of an expression.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PathGlobs {
+    /// The globs.
+    pub globs: Vec<String>,
+    /// Globs of a negative look-ahead: paths that the expression excludes.
+    pub exceptions: Vec<String>,
+    /// Whether the globs match more paths than the expression.
+    pub is_wider: bool,
+}
+
+impl PathGlobs {
+    /// The paths that begin with a text.
+    pub fn prefix(path: &str) -> PathGlobs {
+        PathGlobs::literal(&format!("{path}**"))
+    }
+
+    /// A single glob.
+    pub fn literal(glob: &str) -> PathGlobs {
+        PathGlobs {
+            globs: vec![glob.to_string()],
+            ..PathGlobs::default()
+        }
+    }
+
+    /// The globs of a regular expression; none if it can't be expressed.
+    pub fn from_regex(regex: &str) -> Option<PathGlobs> {
+        let Some((before, excluded, after)) = look_ahead(regex) else {
+            return PathGlobs::from_plain_regex(regex);
+        };
+        let with = PathGlobs::from_plain_regex(&format!("{before}{after}"))?;
+        let without = PathGlobs::from_plain_regex(&format!("{before}(?:{excluded})"))?;
+        Some(PathGlobs {
+            exceptions: without.globs,
+            ..with
+        })
+    }
+
+    fn from_plain_regex(regex: &str) -> Option<PathGlobs> {
+        let regex = regex.replace("\\/", "/");
+        let hir = ParserBuilder::new()
+            .unicode(false)
+            .utf8(false)
+            .build()
+            .parse(&regex)
+            .ok()?;
+        let mut is_wider = false;
+        let texts = expand(&hir, &mut is_wider)?;
+        let mut globs = Vec::new();
+        for text in texts {
+            for glob in complete(&text) {
+                if !globs.contains(&glob) {
+                    globs.push(glob);
+                }
+            }
+        }
+        // A pattern of file names also matches with a path after the name.
+        let names: Vec<String> = globs
+            .iter()
+            .filter(|it| !it.starts_with('/'))
+            .cloned()
+            .collect();
+        globs.retain(|glob| !names.iter().any(|name| *glob == format!("/*{name}/**")));
+        (!globs.is_empty()).then_some(PathGlobs {
+            globs,
+            exceptions: Vec::new(),
+            is_wider,
+        })
+    }
+
+    /// The globs for paths below a prefix, for a location inside another one.
+    pub fn below(&self, prefix: &str) -> PathGlobs {
+        let folder = prefix.trim_end_matches('/');
+        let inside = |glob: &String| match glob.strip_prefix('/') {
+            // A pattern of the whole path is inside, or has nothing to do with the prefix.
+            Some(_) if glob.starts_with(prefix) || prefix == "/" => vec![glob.clone()],
+            Some(rest) => match rest.strip_prefix("**") {
+                Some(rest) if rest.starts_with('/') => {
+                    vec![format!("{folder}{rest}"), format!("{folder}/**{rest}")]
+                }
+                Some(rest) => vec![format!("{folder}/**{rest}")],
+                None => Vec::new(),
+            },
+            None if prefix == "/" => vec![glob.clone()],
+            None => vec![format!("{folder}/*{glob}")],
+        };
+        PathGlobs {
+            globs: self.globs.iter().flat_map(inside).collect(),
+            exceptions: self.exceptions.iter().flat_map(inside).collect(),
+            is_wider: self.is_wider,
+        }
+    }
+}
+
+/// Splits an expression at its negative look-ahead: the text before it, its own and the text after it.
+fn look_ahead(regex: &str) -> Option<(&str, &str, &str)> {
+    let start = regex.find("(?!")?;
+    let rest = &regex[start + 3..];
+    let mut depth = 1;
+    for (index, byte) in rest.bytes().enumerate() {
+        match byte {
+            b'(' => depth += 1,
+            b')' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return Some((&regex[..start], &rest[..index], &rest[index + 1..]));
+        }
+    }
+    None
+}
+
+/// All texts of an expression, with marks for wildcards and anchors.
+fn expand(hir: &Hir, is_wider: &mut bool) -> Option<Vec<String>> {
+    let texts = match hir.kind() {
+        HirKind::Empty => vec![String::new()],
+        HirKind::Literal(literal) => vec![literal_text(&literal.0)?],
+        HirKind::Class(class) => class_texts(class, is_wider),
+        HirKind::Look(Look::Start) => vec![START.to_string()],
+        HirKind::Look(Look::End) => vec![END.to_string()],
+        HirKind::Look(_) => {
+            *is_wider = true;
+            vec![String::new()]
+        }
+        HirKind::Repetition(repetition) if repetition.max == Some(1) => {
+            let mut texts = vec![String::new()];
+            texts.extend(expand(&repetition.sub, is_wider)?);
+            texts
+        }
+        HirKind::Repetition(repetition) => vec![repeated(&repetition.sub, is_wider).to_string()],
+        HirKind::Capture(capture) => expand(&capture.sub, is_wider)?,
+        HirKind::Concat(parts) => {
+            let mut texts = vec![String::new()];
+            for part in parts {
+                let ends = expand(part, is_wider)?;
+                texts = texts
+                    .iter()
+                    .flat_map(|text| ends.iter().map(move |end| format!("{text}{end}")))
+                    .collect();
+                if texts.len() > GLOBS_MAX {
+                    return None;
+                }
+            }
+            texts
+        }
+        HirKind::Alternation(parts) => {
+            let mut texts = Vec::new();
+            for part in parts {
+                texts.extend(expand(part, is_wider)?);
+            }
+            texts
+        }
+    };
+    (texts.len() <= GLOBS_MAX).then_some(texts)
+}
+
+fn literal_text(bytes: &[u8]) -> Option<String> {
+    let text = str::from_utf8(bytes).ok()?;
+    // Patterns refuse the notation of other globs. A question mark is never part of a path.
+    let is_plain = !text.contains(|it: char| it.is_control() || "*[]{}|\\^~$%".contains(it));
+    is_plain.then(|| text.to_string())
+}
+
+fn class_texts(class: &Class, is_wider: &mut bool) -> Vec<String> {
+    let ranges = class_ranges(class);
+    let len: u32 = ranges.iter().map(|(first, last)| last - first + 1).sum();
+    if len <= CLASS_LEN_MAX {
+        let characters = ranges.iter().flat_map(|(first, last)| *first..=*last);
+        return characters
+            .filter_map(char::from_u32)
+            .map(String::from)
+            .collect();
+    }
+    *is_wider = true;
+    // A single character is hardly ever meant to be a slash.
+    vec![WITHIN.to_string()]
+}
+
+fn repeated(sub: &Hir, is_wider: &mut bool) -> char {
+    let sub = match sub.kind() {
+        HirKind::Capture(capture) => &capture.sub,
+        _ => sub,
+    };
+    match sub.kind() {
+        HirKind::Class(class) => {
+            let ranges = class_ranges(class);
+            *is_wider |= !is_any_class(&ranges);
+            wildcard(&ranges)
+        }
+        _ => {
+            *is_wider = true;
+            ACROSS
+        }
+    }
+}
+
+fn class_ranges(class: &Class) -> Vec<(u32, u32)> {
+    match class {
+        Class::Unicode(class) => {
+            let ranges = class.ranges().iter();
+            ranges
+                .map(|it| (u32::from(it.start()), u32::from(it.end())))
+                .collect()
+        }
+        Class::Bytes(class) => {
+            let ranges = class.ranges().iter();
+            ranges
+                .map(|it| (u32::from(it.start()), u32::from(it.end())))
+                .collect()
+        }
+    }
+}
+
+/// Whether a class is `.`, or all characters but the slash: those are exactly wildcards.
+fn is_any_class(ranges: &[(u32, u32)]) -> bool {
+    let len: u32 = ranges.iter().map(|(first, last)| last - first + 1).sum();
+    len >= 254
+}
+
+fn wildcard(ranges: &[(u32, u32)]) -> char {
+    let slash = u32::from('/');
+    let has_slash = ranges
+        .iter()
+        .any(|(first, last)| (*first..=*last).contains(&slash));
+    if has_slash { ACROSS } else { WITHIN }
+}
+
+/// The globs of an expanded text: without an anchor, anything may come before or after it.
+fn complete(text: &str) -> Vec<String> {
+    let is_started = text.starts_with(START);
+    let is_ended = text.ends_with(END);
+    let inner = text.trim_start_matches(START).trim_end_matches(END);
+    // An anchor in the middle matches nowhere, and a path has no question mark.
+    if inner.contains([START, END, '?']) {
+        return Vec::new();
+    }
+    let end = if is_ended { "" } else { "**" };
+    let globs = match (is_started, inner.chars().next()) {
+        (true, Some('/')) => vec![format!("{inner}{end}")],
+        (true, Some(WITHIN | ACROSS) | None) => vec![format!("/{inner}{end}")],
+        (true, Some(_)) => Vec::new(),
+        (false, Some('/')) => vec![format!("{inner}{end}"), format!("/**{inner}{end}")],
+        (false, _) => vec![format!("/**{inner}{end}")],
+    };
+    globs.iter().map(|glob| stars(glob)).collect()
+}
+
+/// Replaces marks by stars, adjacent ones by one wildcard, and writes patterns of file names shortly.
+fn stars(glob: &str) -> String {
+    let glob = glob.replace(WITHIN, "*").replace(ACROSS, "**");
+    let mut merged = String::new();
+    let mut rest = glob.as_str();
+    while let Some(index) = rest.find('*') {
+        let run = rest[index..]
+            .bytes()
+            .take_while(|byte| *byte == b'*')
+            .count();
+        merged.push_str(&rest[..index]);
+        merged.push_str(if run == 1 { "*" } else { "**" });
+        rest = &rest[index + run..];
+    }
+    merged.push_str(rest);
+    match merged.strip_prefix("/**") {
+        Some(name) if !name.is_empty() && !name.contains(['*', '/']) => format!("*{name}"),
+        _ => merged,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn globs(regex: &str) -> Vec<String> {
+        PathGlobs::from_regex(regex).expect(regex).globs
+    }
+
+    #[test]
+    fn expressions_of_usual_locations_become_globs() {
+        let cases: &[(&str, &[&str])] = &[
+            (r"\.php$", &["*.php"]),
+            (r"\.php(/|$)", &["*.php"]),
+            (r"[^/]\.php(/|$)", &["*.php"]),
+            (r"^/index\.php(/|$)", &["/index.php/**", "/index.php"]),
+            (r"\.(css|js)$", &["*.css", "*.js"]),
+            (r"\.jpe?g$", &["*.jpg", "*.jpeg"]),
+            (
+                r"^/(?:data|config)(?:$|/)",
+                &["/data", "/data/**", "/config", "/config/**"],
+            ),
+            (r"^/a/", &["/a/**"]),
+            (r"/\.", &["/.**", "/**/.**"]),
+            (r"^/.+\.php$", &["*.php"]),
+        ];
+        for (regex, expected) in cases {
+            let mut found = globs(regex);
+            let mut expected: Vec<String> = expected.iter().map(|it| it.to_string()).collect();
+            found.sort();
+            expected.sort();
+            assert_eq!(found, expected, "{regex}");
+        }
+    }
+
+    #[test]
+    fn wider_globs_are_recorded() {
+        assert!(
+            PathGlobs::from_regex("^/item/[0-9]+$")
+                .expect("globs")
+                .is_wider
+        );
+        assert!(
+            !PathGlobs::from_regex("^/item/[^/]+$")
+                .expect("globs")
+                .is_wider
+        );
+        assert!(
+            !PathGlobs::from_regex(r"^/a/.*\.png$")
+                .expect("globs")
+                .is_wider
+        );
+    }
+
+    #[test]
+    fn look_ahead_becomes_exceptions() {
+        let found = PathGlobs::from_regex(r"/\.(?!well-known)").expect("globs");
+        assert_eq!(found.globs, ["/.**", "/**/.**"]);
+        assert_eq!(found.exceptions, ["/.well-known**", "/**/.well-known**"]);
+    }
+
+    #[test]
+    fn inexpressible_expressions_are_refused() {
+        for regex in ["(?<=a)b", "(", r"^/(a)\1", &"(a|b)".repeat(8)] {
+            assert_eq!(PathGlobs::from_regex(regex), None, "{regex}");
+        }
+    }
+
+    #[test]
+    fn nested_globs_stay_below_their_prefix() {
+        let php = PathGlobs::from_regex(r"\.php$").expect("globs");
+        assert_eq!(php.below("/app/").globs, ["/app/**.php"]);
+        assert_eq!(php.below("/").globs, ["*.php"]);
+        let dots = PathGlobs::from_regex(r"/\.").expect("globs");
+        assert_eq!(dots.below("/app").globs, ["/app/.**", "/app/**/.**"]);
+    }
+}
