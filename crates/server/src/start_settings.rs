@@ -45,6 +45,10 @@ impl StartSettings {
             && new.traces == self.traces
             && new.admin == self.admin;
         let keys = self.tables.changed_keys(&new.start_tables);
+        // A secret in another place may change without a key.
+        if keys.is_empty() && (new.traces != self.traces || new.admin != self.admin) {
+            return Some("changed secrets of [admin] and [traces] need a restart".to_owned());
+        }
         (!is_same && !keys.is_empty())
             .then(|| format!("these changes need a restart: {}", keys.join(", ")))
     }
@@ -53,6 +57,7 @@ impl StartSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lowroad_config::SecretText;
 
     fn config(text: &str) -> Config {
         let text = format!("{text}\n[[site]]\nroot = \"/\"\n");
@@ -76,5 +81,9 @@ mod tests {
             assert!(note.ends_with(key), "{note}");
         }
         assert_eq!(started.restart_note(&config("")), None);
+        let mut rotated = config("");
+        rotated.admin.token = Some(SecretText::new("0123456789abcdef"));
+        let note = started.restart_note(&rotated).expect("a note");
+        assert!(note.starts_with("changed secrets"), "{note}");
     }
 }
