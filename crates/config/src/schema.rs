@@ -13,6 +13,7 @@ mod log;
 mod origin;
 mod program;
 mod representation;
+mod request;
 mod route;
 mod rule;
 mod server;
@@ -39,6 +40,7 @@ pub use representation::{
     CompressConfig, EntityTags, HeaderRule, OfferedCoding, PatternRule, RedirectConfig,
     RewriteConfig,
 };
+pub use request::{PathPrefixes, RequestRule};
 pub use route::{
     CgiConfig, FastCgiConfig, PagesConfig, ResponseStorage, RouteConditions, RouteConfig, RouteTo,
     UpstreamAddress,

@@ -3,6 +3,7 @@
 //!
 //! A service answers immediately from memory, or defers the request. It never blocks, and knows no wire format.
 
+use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -117,6 +118,18 @@ impl Exchange {
             tracing: RequestTracing::default(),
             is_body_undecided: false,
         }
+    }
+
+    /// The identifier of the request for logs and other servers: random, and the same at each call.
+    pub fn request_id(&self) -> u128 {
+        thread_local! {
+            // An exchange never leaves its worker.
+            static HASHER: RandomState = RandomState::new();
+        }
+        HASHER.with(|hasher| {
+            let half = |number: u8| u128::from(hasher.hash_one((self.id, self.started_us, number)));
+            half(0) << 64 | half(1)
+        })
     }
 
     /// Whether the client announces a body that is longer than the limit.

@@ -60,6 +60,8 @@ pub struct RequestExtra {
     /// The span for which the handler is called, if the request is traced. The fields name it, except in requests to
     /// origins: each attempt has its own span.
     pub trace: Option<TraceParent>,
+    /// The identifier of the request (`$request_id`), if the route uses it.
+    pub request_id: u128,
 }
 
 /// A folder of the site outside its document root (Apache `Alias`).

@@ -10,6 +10,8 @@ use lowroad_handler::{
 use lowroad_http::forwarding;
 use lowroad_http::request::Request;
 
+use crate::request_dependences;
+
 /// Whether there are no conditions.
 pub fn is_unconditional(conditions: &RouteConditions) -> bool {
     let RouteConditions {
@@ -94,18 +96,21 @@ pub fn text(conditions: &RouteConditions) -> String {
     }
 }
 
-/// The fields on which the selection among the routes of a site depends, for Vary; `None` if there are none.
-pub fn vary(routes: &[RouteConfig]) -> Option<Arc<str>> {
-    let mut names: Vec<&str> = Vec::new();
-    for conditions in routes.iter().map(|route| &route.conditions) {
+/// The fields on which the selection among the routes of a site depends, and those on which the requests of `route`
+/// depend, for Vary; `None` if there are none.
+pub fn vary(routes: &[RouteConfig], route: &RouteConfig) -> Option<Arc<str>> {
+    let conditions = routes.iter().flat_map(|route| {
+        let conditions = &route.conditions;
         // All cookies are in one field, so Vary lists the whole field.
         let cookie = (!conditions.cookies.is_empty()).then_some("Cookie");
         let headers = conditions.headers.iter().map(|(name, _)| name.as_str());
-        for name in headers.chain(cookie) {
-            // Vary lists each field once.
-            if !names.iter().any(|listed| listed.eq_ignore_ascii_case(name)) {
-                names.push(name);
-            }
+        headers.chain(cookie)
+    });
+    let mut names: Vec<&str> = Vec::new();
+    for name in conditions.chain(request_dependences::fields(route)) {
+        // Vary lists each field once.
+        if !names.iter().any(|listed| listed.eq_ignore_ascii_case(name)) {
+            names.push(name);
         }
     }
     (!names.is_empty()).then(|| names.join(", ").into())

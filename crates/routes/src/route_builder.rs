@@ -144,13 +144,12 @@ impl HandlerSet<'_> {
     /// # Errors
     /// As for `HandlerRuntime::open`.
     pub fn routes(&self, site: &config::SiteConfig) -> Result<RouteTable, String> {
-        let vary = conditions::vary(&site.routes);
         let depends_on_reports = conditions::depend_on_reports(&site.routes);
         let routes = site.routes.iter().map(|rules| {
             let (label, mut handler) = self.handler(rules, site.symlinks)?;
             // Vary is added on all routes of the site: a cache must know all fields on which the selection of the route
             // depends.
-            if let Some(vary) = vary.clone() {
+            if let Some(vary) = conditions::vary(&site.routes, rules) {
                 let inner = handler;
                 handler = Arc::new(VaryingHandler { inner, vary });
             }

@@ -21,6 +21,7 @@ use lowroad_site_rules::PathMatches;
 use crate::conditions;
 use crate::counts::{RouteCounters, increment};
 use crate::failure_log::RouteFailures;
+use crate::request_dependences;
 use crate::response_redirect::{self, InternalRedirect};
 use crate::route_index::RouteIndex;
 
@@ -40,6 +41,8 @@ pub struct Route {
     pub policy: StoragePolicy,
     /// Whether no response is stored or shared.
     pub never_stores: bool,
+    /// Whether requests to the handler contain `$request_id`.
+    pub uses_request_id: bool,
     /// Requests that the handler always answers, regardless of stored responses.
     bypass: Option<BypassRules>,
     /// Whether only rewrites and internal redirects can reach the route.
@@ -99,7 +102,9 @@ impl Route {
                     false => StoragePolicy::APPLICATION,
                 }
             },
-            never_stores: rules.keep == ResponseStorage::Never,
+            never_stores: rules.keep == ResponseStorage::Never
+                || request_dependences::depends_on_client(rules),
+            uses_request_id: request_dependences::uses_request_id(rules),
             bypass: rules.caching.bypass.as_ref().map(bypass),
             allows_internal_redirects: match rules.to {
                 RouteTo::Cgi(_) | RouteTo::FastCgi(_) => true,

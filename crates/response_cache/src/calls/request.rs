@@ -111,6 +111,10 @@ pub fn build_request(
         interims,
         extra: RequestExtra {
             trace: call_trace.parent(),
+            request_id: match call.route.uses_request_id {
+                true => exchange.request_id(),
+                false => 0,
+            },
             ..extra_of(call)
         },
     }
@@ -136,6 +140,7 @@ fn extra_of(call: &HandlerCall<'_>) -> RequestExtra {
             .flatten()
             .map(|credentials| credentials.user.into()),
         trace: None,
+        request_id: 0,
     }
 }
 

@@ -7,9 +7,10 @@ use lowroad_config::RequestPath;
 use lowroad_http::request::OwnedRequest;
 use lowroad_http::status::StatusCode;
 use lowroad_routes::routes::Route;
-use lowroad_site_rules::PathMatches;
+use lowroad_site_rules::{PathMatches, SiteFields};
 
 use super::deferral::WaitReason;
+use super::facts::DecisionFacts;
 use super::rewritten_target::RewrittenTarget;
 use crate::access::RequestOutcome as Logged;
 use crate::responder::RequestResponder;
@@ -95,6 +96,31 @@ impl<'a> RequestContext<'a> {
 }
 
 impl RequestContext<'_> {
+    /// The properties of the request for variables.
+    pub fn facts<'f>(&'f self, responder: &'f RequestResponder<'_, '_>) -> DecisionFacts<'f> {
+        DecisionFacts {
+            request: responder.request,
+            exchange: responder.exchange,
+            path: self.path,
+            query: self.query,
+        }
+    }
+
+    /// Sets the fields of the response whose values depend on the request. Returns whether there are any.
+    #[inline(never)]
+    pub fn set_variable_fields(&self, responder: &mut RequestResponder<'_, '_>) -> bool {
+        let redirect = self
+            .rewritten_target
+            .and_then(|rewritten| rewritten.redirect_fields());
+        // The rules of the path that the client requested apply to a response that a handler has redirected.
+        let path = redirect.map_or(self.path, |(path, _)| path);
+        let rules = SiteFields::new(&self.site.rules, path, StatusCode::OK);
+        let lines = rules.expand_variables(path, &self.facts(responder));
+        let has_lines = rules.has_variables();
+        responder.response.set_request_lines(lines);
+        has_lines
+    }
+
     /// The site and the path with the rules that apply to the response.
     pub fn site_path(&self) -> SitePath<'_> {
         SitePath {

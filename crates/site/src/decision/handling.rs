@@ -36,15 +36,14 @@ pub fn handle_admitted<W: Effects>(
         .rewritten_target
         .is_none_or(|rewritten| rewritten.allows_redirects())
         && !site.rules.config.redirects.is_empty()
-        && let Some((status, location)) = redirect(context)
+        && let Some((status, location)) = redirect(context, responder)
     {
         lookup.effects.trace(TraceEvent::Redirect(&location));
         return generated_response(responder.redirect(context.site_path(), status, &location));
     }
-    let method = responder.request.method;
     if site.has_internal_redirects
         && let Some(rewrite) = context
-            .rewrite(false, method)
+            .rewrite(false, responder)
             .or_else(|| internal_redirect::internal_redirect_path(context, responder))
     {
         return internal_redirect::continue_rewritten(&mut lookup, context, rewrite, responder);
@@ -105,11 +104,15 @@ pub fn handle_admitted<W: Effects>(
 }
 
 /// The redirect that the rules of the site contain for a path.
-fn redirect(context: &RequestContext<'_>) -> Option<(StatusCode, Vec<u8>)> {
+fn redirect(
+    context: &RequestContext<'_>,
+    responder: &RequestResponder<'_, '_>,
+) -> Option<(StatusCode, Vec<u8>)> {
     let redirects = &context.site.rules.config.redirects;
     context.matches.redirects().find_map(|number| {
         let rule = redirects.get(number)?;
-        let location = rule.location(context.request_path(), context.query)?;
+        let facts = context.facts(responder);
+        let location = rule.location(context.request_path(), &facts)?;
         Some((StatusCode::new(rule.status)?, location))
     })
 }

@@ -77,7 +77,11 @@ fn rewrite_target(
 
 impl<'a> RequestContext<'a> {
     /// The rewrite that matches the path, and its target. `missing` selects rewrites for paths without a file or route.
-    pub fn rewrite(&self, missing: bool, method: Method) -> Option<RewriteMatch<'a>> {
+    pub fn rewrite(
+        &self,
+        missing: bool,
+        responder: &RequestResponder<'_, '_>,
+    ) -> Option<RewriteMatch<'a>> {
         let is_allowed = self
             .rewritten_target
             .is_none_or(|rewritten| match rewritten.stage {
@@ -102,10 +106,10 @@ impl<'a> RequestContext<'a> {
             if rewrite.missing != missing {
                 return None;
             }
-            let target = rewrite.target(self.request_path(), self.query)?;
+            let target = rewrite.target(self.request_path(), &self.facts(responder))?;
             Some(RewriteMatch {
                 rule: rewrite,
-                target: rewrite_target(target, self, method, stage),
+                target: rewrite_target(target, self, responder.request.method, stage),
             })
         })
     }
@@ -171,8 +175,7 @@ pub fn internal_redirect_path<'a>(
         )
     };
     // No file can have a path with encoded slashes, so such a path counts as missing.
-    (!context.is_for_files && has_no_route())
-        .then(|| context.rewrite(true, responder.request.method))?
+    (!context.is_for_files && has_no_route()).then(|| context.rewrite(true, responder))?
 }
 
 /// Continues the decision with the target of a rewrite.
@@ -312,6 +315,10 @@ fn continue_with_target<W: Effects>(
         is_fallback: false,
         rewritten_target: Some(&rewritten),
     };
+    // With fields of a handler's response, the header rules of the path that the client requested apply.
+    if site.rules.header_patterns.has_variables() && rewritten.redirect_fields().is_none() {
+        context.set_variable_fields(responder);
+    }
     if !has_required_certificate(&context.matches, responder.exchange) {
         effects.trace(TraceEvent::NoClientCertificate);
         return generated_response(

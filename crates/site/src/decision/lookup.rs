@@ -58,7 +58,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
             let fallback = context.fallback(responder);
             fallback.is_some_and(|(_, path)| context.site.rules.has_route(path.as_bytes()))
         };
-        let is_rewritten = || context.rewrite(true, responder.request.method).is_some();
+        let is_rewritten = || context.rewrite(true, responder).is_some();
         !routes.is_empty()
             && (routes.find_missing_route(&context.matches).is_some()
                 || context.path.ends_with(b"/")
@@ -215,7 +215,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
             ObjectKind::NoIndex(_) | ObjectKind::Refused(StatusCode::NOT_FOUND, _)
         );
         // Rewrites are tried before routes for missing files, as for existing files.
-        if is_missing && let Some(rewrite) = context.rewrite(true, responder.request.method) {
+        if is_missing && let Some(rewrite) = context.rewrite(true, responder) {
             return internal_redirect::continue_rewritten(self, context, rewrite, responder);
         }
         if is_missing
