@@ -224,7 +224,10 @@ mod tests {
     #[test]
     fn managed_fields_are_lower_case_sorted_and_unique() {
         assert!(MANAGED.is_sorted_by(|a, b| a < b));
-        let is_lower = |name: &&str| **name == name.to_ascii_lowercase();
-        assert!(MANAGED.iter().all(|name| is_lower(name)));
+        assert!(
+            MANAGED
+                .iter()
+                .all(|name| *name == name.to_ascii_lowercase())
+        );
     }
 }

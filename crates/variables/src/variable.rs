@@ -89,16 +89,19 @@ const NAMED: [(&str, Variable); 18] = [
     ),
 ];
 
-/// The prefixes of the variables whose names end in a free name, and the text for that name in messages.
-const FAMILIES: [(&str, fn(String) -> Variable); 3] = [
+/// The prefix of variables whose names end in a free name, and the variable with such a name.
+type VariableFamily = (&'static str, fn(String) -> Variable);
+
+/// The variables whose names end in a free name.
+const FAMILIES: [VariableFamily; 3] = [
     ("arg_", Variable::Argument),
     ("cookie_", Variable::Cookie),
     ("header_", Variable::Field),
 ];
 
 impl Variable {
-    /// The variable with this name, without the dollar sign. In the name of a field, `_` stands for `-`, which the
-    /// notation without braces excludes: fields with `_` never reach programs.
+    /// The variable with this name, without the dollar sign. In the name of a field, `_` stands for `-`, which is not
+    /// possible without braces; the proxy drops fields with `_` in any case.
     pub(crate) fn from_name(name: &str) -> Option<Variable> {
         if let Some((_, variable)) = NAMED.iter().find(|(known, _)| *known == name) {
             return Some(variable.clone());
