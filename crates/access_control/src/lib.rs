@@ -21,7 +21,7 @@ use lowroad_config as config;
 use lowroad_config::{ClientField, PrefixSet, RuleAction};
 use lowroad_http::request::Request;
 use lowroad_limits::ClientRates;
-use lowroad_request_conditions::{ConditionSet, FindSwitch, RequestFacts, condition_text};
+use lowroad_request_conditions::{ConditionInput, ConditionSet, FindSwitch, condition_text};
 use lowroad_site_rules::{FormSet, PathMatches};
 
 use forwarded_client::AmbiguousForwarding;
@@ -116,7 +116,7 @@ impl AccessPolicy {
     pub fn fallback(
         &self,
         matches: &PathMatches<'_>,
-        facts: RequestFacts<'_>,
+        facts: ConditionInput<'_>,
     ) -> Option<(&AccessRule, &str)> {
         let mut rules = self.rules_for(matches, facts);
         rules.find_map(|(_, rule)| match &rule.config.action {
@@ -129,7 +129,7 @@ impl AccessPolicy {
     pub fn rules_for(
         &self,
         matches: &PathMatches<'_>,
-        facts: RequestFacts<'_>,
+        facts: ConditionInput<'_>,
     ) -> impl Iterator<Item = (usize, &AccessRule)> {
         let numbers = self.index.rules(matches, &facts).into_iter();
         let rules = numbers.filter_map(|number| Some((number, self.rules.get(number)?)));

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use lowroad_config as config;
 use lowroad_config::PrefixMap;
 use lowroad_http::method::Method;
-use lowroad_request_conditions::RequestFacts;
+use lowroad_request_conditions::ConditionInput;
 use lowroad_site_rules::{DistinctPatterns, FormSet, PathMatches};
 
 /// Access rules, by pattern and by client address.
@@ -97,7 +97,11 @@ impl RuleIndex {
 
     /// The rules for a path, and for the method or the client's address, in ascending order. Other conditions are not
     /// considered.
-    pub(super) fn rules(&self, matches: &PathMatches<'_>, facts: &RequestFacts<'_>) -> Vec<usize> {
+    pub(super) fn rules(
+        &self,
+        matches: &PathMatches<'_>,
+        facts: &ConditionInput<'_>,
+    ) -> Vec<usize> {
         let mut rules = Vec::new();
         let mut found = matches.access_patterns().peekable();
         // In the common case, no rule matches the path, and no look-up by address is needed.
@@ -146,7 +150,7 @@ mod tests {
         let rules = |method: &str| {
             let head = format!("{method} /a/b HTTP/1.1\r\nHost: h\r\n\r\n");
             let head = parse(head.as_bytes(), &RequestLimits::default());
-            let facts = RequestFacts {
+            let facts = ConditionInput {
                 request: &head.expect("a request").expect("a whole one").request,
                 client: [127, 0, 0, 1].into(),
                 is_https: false,

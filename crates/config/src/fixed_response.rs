@@ -2,7 +2,7 @@
 
 use crate::FixedResponse;
 use crate::reader::{ConfigSection, ConfigValue};
-use crate::rules::{field_lines, is_field_value};
+use crate::rules::{can_change, field_lines, field_value, is_field_value};
 use crate::value;
 
 /// The longest content, in bytes. Longer content belongs in a file.
@@ -37,7 +37,9 @@ fn from_table(section: ConfigSection<'_>) -> Option<FixedResponse> {
             Some(MEDIA_TYPE.to_string())
         }
     };
-    let fields = section.section("header").map_or_else(Vec::new, field_lines);
+    let fields = section.section("header").map_or_else(Vec::new, |section| {
+        field_lines(section, can_change, field_value)
+    });
     let text = text.map(|item| content(&item));
     section.finish();
     // An invalid text was reported; the response must not be sent without it.

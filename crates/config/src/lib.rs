@@ -40,6 +40,7 @@ mod problem;
 mod process;
 mod reader;
 pub mod reference;
+mod request;
 mod route;
 mod rules;
 pub mod schema;

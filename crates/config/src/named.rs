@@ -3,6 +3,8 @@
 
 use std::ops::RangeInclusive;
 
+use lowroad_variables::{Template, TemplateScope};
+
 use crate::reader::{ConfigSection, ConfigSource, ConfigValue, KeyPosition};
 use crate::secret::SecretReading;
 
@@ -30,6 +32,18 @@ pub(crate) fn name(item: &ConfigValue<'_>) -> Option<String> {
     text.map(str::to_string)
 }
 
+/// Reads a text with variables.
+pub(crate) fn template(item: &ConfigValue<'_>, scope: TemplateScope) -> Option<Template> {
+    let Some(text) = item.value_text() else {
+        item.refuse("a text", "a string");
+        return None;
+    };
+    let report = |error: lowroad_variables::TemplateError| {
+        item.report_at(error.offset, error.message, error.allowed);
+    };
+    Template::parse(text, scope).map_err(report).ok()
+}
+
 /// A module's settings: any keys, with strings, numbers and booleans.
 pub(crate) fn settings(section: ConfigSection<'_>) -> Vec<(String, String)> {
     let entries = section.entries().filter_map(|(key, position, item)| {
@@ -46,14 +60,37 @@ pub(crate) fn settings(section: ConfigSection<'_>) -> Vec<(String, String)> {
     entries.collect()
 }
 
-/// Reads the environment variables that a program gets in addition to those of the request.
+/// Reads environment variables with constant values.
 pub(crate) fn environment(section: ConfigSection<'_>) -> Vec<(String, String)> {
+    environment_by(section, plain_value)
+}
+
+/// Reads the environment variables that a program gets in addition to those of the request.
+pub(crate) fn environment_templates(
+    section: ConfigSection<'_>,
+    scope: TemplateScope,
+) -> Vec<(String, Template)> {
+    environment_by(section, |item| {
+        let plain = plain_value(item)?;
+        match item.value_text() {
+            Some(_) => template(item, scope),
+            // Numbers and booleans have no variables.
+            None => Some(Template::literal(&plain)),
+        }
+    })
+}
+
+fn environment_by<T>(
+    section: ConfigSection<'_>,
+    read: impl Fn(&ConfigValue<'_>) -> Option<T>,
+) -> Vec<(String, T)> {
     let entries = section.entries().filter_map(|(key, position, item)| {
         let problem = match key {
             _ if !is_variable(key) => "is not the name of a variable",
-            // Programs rely on these variables to describe the current request, so a constant must not replace them.
+            // Programs rely on these variables to describe the current request, so the configuration must not replace
+            // them.
             _ if is_from_request(key) => "describes the request",
-            _ => return Some((key.to_string(), plain_value(&item)?)),
+            _ => return Some((key.to_string(), read(&item)?)),
         };
         section.report_at(
             &position,

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use crate::named::count;
 use crate::named::{self, DAY_MS, HOUR_MS};
 use crate::reader::{ConfigSection, ConfigSource, ConfigValue, KeyPosition};
+use crate::request::is_encoded_path;
 use crate::rules::is_literal_name;
 use crate::site_marks::SiteMarks;
 use crate::value::InvalidValue;
@@ -20,7 +21,12 @@ const RETRY_BODY_MAX: u64 = 16 << 20;
 
 const REFUSED: InvalidValue = InvalidValue {
     expected: "the URL of an origin",
-    allowed: "http://HOST, http://HOST:PORT, https://…, unix:/PATH; without a path, because requests keep their paths",
+    allowed: "http://HOST, http://HOST:PORT, https://…, unix:/PATH; with a path only as the origin of a route",
+};
+
+const REFUSED_IN_ROUTE: InvalidValue = InvalidValue {
+    expected: "the URL of an origin",
+    allowed: "http://HOST, http://HOST:PORT, https://…, unix:/PATH; with a path in normal form perhaps",
 };
 
 /// Reads the origin of a route: a URL, or the name of an `[[origin]]`. A named origin has no servers until [`resolve`].
@@ -39,8 +45,29 @@ pub(crate) fn read_route_origin(
     }
     Some(with_connection_settings(
         section,
-        OriginConfig::new(item.read(url)?),
+        OriginConfig::new(item.read(route_url)?),
     ))
+}
+
+/// The path in the URL of a route's origin; `None` if there is none other than `/`.
+pub(crate) fn url_path<'d>(item: &ConfigValue<'d>) -> Option<&'d str> {
+    let (_, path) = split_path(item.value_text()?);
+    (!matches!(path, "" | "/")).then_some(path)
+}
+
+/// Reads a URL that may have a path.
+fn route_url(text: &str) -> Result<OriginUrl, InvalidValue> {
+    let (server, path) = split_path(text);
+    let is_valid = matches!(path, "" | "/") || is_encoded_path(path);
+    let server = url(server).map_err(|_| REFUSED_IN_ROUTE)?;
+    is_valid.then_some(server).ok_or(REFUSED_IN_ROUTE)
+}
+
+/// Splits a URL before its path. The path of a Unix socket is a part of the server.
+fn split_path(text: &str) -> (&str, &str) {
+    let authority_start = text.find("://").map_or(text.len(), |at| at + 3);
+    let slash = text[authority_start..].find('/');
+    text.split_at(slash.map_or(text.len(), |slash| authority_start + slash))
 }
 
 /// Applies the connection and retry keys of a section to an origin.

@@ -9,9 +9,9 @@ mod request_path;
 use std::fmt;
 use std::ops::Range;
 
+use lowroad_variables::{RequestFacts, Template, TemplateInput};
 use regex::bytes::{Regex, RegexBuilder};
 
-use crate::pattern::encode;
 use crate::{PathPattern, RedirectConfig, RewriteConfig};
 pub use request_path::{RequestPath, slash_forms};
 
@@ -24,8 +24,6 @@ const REGEX_LEN_MAX: usize = 1024;
 const REGEX_SIZE_MAX: usize = 256 << 10;
 /// The maximum number of captures: `$1` to `$9`.
 const CAPTURES_MAX: usize = 9;
-/// The variable for the request's query in a destination: `$query`.
-const QUERY: &str = "query";
 
 /// Selects paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,35 +139,24 @@ impl fmt::Debug for PathExpression {
 }
 
 impl RedirectConfig {
-    /// The value of `Location` for a path; None if the redirect does not match.
+    /// The value of `Location` for a path; None if the redirect does not match, or if it needs a host and the request
+    /// has none.
     ///
     /// Captures contain the bytes that the client sent, except that bytes invalid in a URL are encoded. A destination
-    /// that begins with `/` stays on the same host for every request. The request's `query` (as received, without `?`)
-    /// is appended unless `to` has a query.
-    pub fn location(&self, path: RequestPath<'_>, query: Option<&[u8]>) -> Option<Vec<u8>> {
-        let captured = path.capture(&self.from)?;
-        // The query must precede the fragment.
-        let (destination, fragment) = match self.to.find('#') {
-            Some(hash) => self.to.split_at(hash),
-            None => (self.to.as_str(), ""),
-        };
-        let mut location = target(destination, &captured, is_url_byte, query);
-        write_target(fragment, &captured, is_url_byte, query, &mut location);
-        Some(location)
+    /// that begins with `/` stays on the same host for every request. The request's query is appended unless `to` has a
+    /// query.
+    pub fn location(&self, path: RequestPath<'_>, facts: &dyn RequestFacts) -> Option<Vec<u8>> {
+        expand(&self.to, path.capture(&self.from)?, facts, is_url_byte)
     }
 }
 
 impl RewriteConfig {
-    /// The rewritten target (path and query); None if the rewrite does not match. Captures contain the bytes that the
-    /// client sent. The request's query is appended unless `to` has a query.
-    pub fn target(&self, path: RequestPath<'_>, query: Option<&[u8]>) -> Option<Vec<u8>> {
-        let captured = path.capture(&self.from)?;
-        Some(target(
-            &self.to,
-            &captured,
-            |byte| byte.is_ascii_graphic(),
-            query,
-        ))
+    /// The rewritten target (path and query); None if the rewrite does not match, or if it needs a host and the request
+    /// has none. Captures contain the bytes that the client sent. The request's query is appended unless `to` has a
+    /// query.
+    pub fn target(&self, path: RequestPath<'_>, facts: &dyn RequestFacts) -> Option<Vec<u8>> {
+        let is_path_byte = |byte: u8| byte.is_ascii_graphic();
+        expand(&self.to, path.capture(&self.from)?, facts, is_path_byte)
     }
 }
 
@@ -181,102 +168,18 @@ fn is_url_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~/%!$&'()*+,;=:@".contains(&byte)
 }
 
-/// Whether a byte has the same meaning in a path and in a query; parameter separators and `+` (a space) do not.
-fn is_query_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-._~/%".contains(&byte)
-}
-
-fn target(
-    template: &str,
-    captured: &CapturedText<'_>,
-    is_unescaped: fn(u8) -> bool,
-    query: Option<&[u8]>,
-) -> Vec<u8> {
-    let mut out = Vec::with_capacity(template.len() + 64);
-    write_target(template, captured, is_unescaped, query, &mut out);
-    // The request's query is appended, unless `template` has a query (an empty one if it ends in `?`).
-    if let Some(query) = query.filter(|_| !template.contains('?')) {
-        out.push(b'?');
-        write_query(query, &mut out);
-    }
-    if template.starts_with('/') {
-        // Two leading slashes would turn the first segment into a host (RFC 3986 §4.2).
-        let slashes = out.iter().take_while(|&&byte| byte == b'/').count();
-        out.drain(1..slashes);
-    }
-    out
-}
-
-/// Appends `template` to `out`, with the captures in place of `$1` to `$9` and the request's query in place of
-/// `$query`. Without a query, the `?` or `&` before `$query` is removed. In the path, captured bytes that are not
-/// `is_unescaped` are encoded.
-fn write_target(
-    template: &str,
-    captured: &CapturedText<'_>,
-    is_unescaped: fn(u8) -> bool,
-    query: Option<&[u8]>,
-    out: &mut Vec<u8>,
-) {
-    let mut is_in_path = true;
-    for piece in template_parts(template) {
-        match (piece, query) {
-            (TemplatePart::Text(text), _) => {
-                is_in_path &= !text.contains(['?', '#']);
-                out.extend_from_slice(text.as_bytes());
-            }
-            (TemplatePart::Capture(number), _) => {
-                let captured = captured.get(number - 1).copied().unwrap_or_default();
-                // Captures come from a path; in a query, more bytes have a meaning and are encoded.
-                match is_in_path {
-                    true => encode(captured, is_unescaped, out),
-                    // An unencoded `&` or `=` would begin another parameter.
-                    false => encode(captured, is_query_byte, out),
-                }
-            }
-            (TemplatePart::Query, Some(query)) if !query.is_empty() => write_query(query, out),
-            (TemplatePart::Query, _) => {
-                // Without a query, the separator before `$query` is removed.
-                out.pop_if(|byte| matches!(byte, b'?' | b'&'));
-            }
-        }
-    }
-}
-
-fn write_query(query: &[u8], out: &mut Vec<u8>) {
-    encode(query, |byte| byte.is_ascii_graphic(), out);
-}
-
-/// A part of a destination template.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TemplatePart<'t> {
-    Text(&'t str),
-    /// The number of the capture, from 1.
-    Capture(usize),
-    Query,
-}
-
-/// Splits `template` into its parts. A `$` that begins no variable is literal text.
-pub(crate) fn template_parts(template: &str) -> Vec<TemplatePart<'_>> {
-    let (mut pieces, mut text_start, mut from) = (Vec::new(), 0, 0);
-    while let Some(dollar) = template[from..].find('$').map(|offset| from + offset) {
-        let rest = &template[dollar + 1..];
-        // Captures are `$1` to `$9`; `$0` is literal text.
-        let digit = rest.bytes().next().filter(|b| matches!(b, b'1'..=b'9'));
-        let (piece, len) = match digit {
-            Some(digit) => (TemplatePart::Capture(usize::from(digit - b'0')), 1),
-            None if rest.starts_with(QUERY) => (TemplatePart::Query, QUERY.len()),
-            None => {
-                from = dollar + 1;
-                continue;
-            }
-        };
-        pieces.push(TemplatePart::Text(&template[text_start..dollar]));
-        pieces.push(piece);
-        from = dollar + 1 + len;
-        text_start = from;
-    }
-    pieces.push(TemplatePart::Text(&template[text_start..]));
-    pieces
+fn expand(
+    to: &Template,
+    captured: CapturedText<'_>,
+    facts: &dyn RequestFacts,
+    is_path_byte: fn(u8) -> bool,
+) -> Option<Vec<u8>> {
+    let input = TemplateInput {
+        facts,
+        captures: &captured,
+    };
+    let mut out = Vec::with_capacity(to.as_str().len() + 64);
+    to.write_url(input, is_path_byte, &mut out).then_some(out)
 }
 
 /// The last line of an error of the crate `regex`: it contains the reason.

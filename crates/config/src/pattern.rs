@@ -260,14 +260,3 @@ fn advance(part: &PatternPart, path: &[u8], ends: &mut [bool]) {
         }
     }
 }
-
-/// Percent-encodes every byte for which `plain` does not hold.
-pub(crate) fn encode(bytes: &[u8], plain: impl Fn(u8) -> bool, out: &mut Vec<u8>) {
-    for &byte in bytes {
-        if plain(byte) {
-            out.push(byte);
-        } else {
-            out.extend_from_slice(format!("%{byte:02X}").as_bytes());
-        }
-    }
-}

@@ -205,6 +205,7 @@ pub const TABLES: &[&TableReference] = &[
     &site_rules::REWRITE,
     &site_rules::HEADER,
     &route::ROUTE,
+    &route::REQUEST,
     &route::CACHE,
     &origin::ORIGIN,
     &origin::CHECK,

@@ -9,12 +9,14 @@ use crate::conditions::conditions;
 use crate::named::{self, DAY_MS, absolute_path, account, count, file_name};
 use crate::origin;
 use crate::reader::{ConfigSection, ConfigSource, ConfigValue, KeyPosition};
+use crate::request;
 use crate::site_marks::SiteMarks;
 use crate::value;
 use crate::{
     BalanceConfig, CgiConfig, DatabaseConfig, FastCgiConfig, ModuleConfig, PagesConfig,
     PathPattern, ResponseStorage, RouteConfig, RouteTo, SiteConfig, SiteName, UpstreamAddress,
 };
+use lowroad_variables::{Template, TemplateScope};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
@@ -22,7 +24,7 @@ use std::path::PathBuf;
 const TARGETS: [&str; 5] = ["module", "cgi", "fastcgi", "origin", "pages"];
 
 /// Keys that are valid with certain handlers only.
-const KEYS_OF_TARGETS: [(&str, &[&str]); 22] = [
+const KEYS_OF_TARGETS: [(&str, &[&str]); 26] = [
     ("request_buffering", &["module", "cgi", "fastcgi", "origin"]),
     (
         "response_buffering",
@@ -46,6 +48,10 @@ const KEYS_OF_TARGETS: [(&str, &[&str]); 22] = [
     ("tunnels", &["origin"]),
     ("client_share", &["origin"]),
     ("own_redirects", &["origin"]),
+    ("strip_prefix", &["origin"]),
+    ("add_prefix", &["origin"]),
+    ("restore_prefix", &["origin"]),
+    ("request", &["origin"]),
     ("internal_redirects", &["origin"]),
     ("cache", &["origin"]),
 ];
@@ -64,7 +70,7 @@ pub(crate) fn route(section: ConfigSection<'_>) -> Option<(RouteConfig, KeyPosit
     let target = target(&section);
     let to = target
         .as_ref()
-        .and_then(|(kind, item)| to(&section, kind, item));
+        .and_then(|(kind, item)| to(&section, kind, item, pattern.as_ref()));
     // All keys are read even if an earlier one is invalid, so that all problems are reported at once.
     let missing = section.flag("missing", false);
     let internal = section.flag("internal", false);
@@ -103,6 +109,17 @@ pub(crate) fn route(section: ConfigSection<'_>) -> Option<(RouteConfig, KeyPosit
     // The two keys are looked up for origins only; for other handlers `finish` reports them as unknown.
     let own_redirects = kind != Some("origin") || section.flag("own_redirects", true);
     let internal_redirects = kind == Some("origin") && section.flag("internal_redirects", false);
+    let (prefixes, request) = match (kind, target.as_ref()) {
+        (Some("origin"), Some((_, item))) => {
+            let url_path = origin::url_path(item);
+            let request = section.section("request");
+            (
+                request::prefixes(&section, pattern.as_ref(), url_path),
+                request.map(|it| request::request_rule(it, pattern.as_ref())),
+            )
+        }
+        _ => Default::default(),
+    };
     // Pages always need the complete request and produce a complete response.
     let may_stream = kind.is_some_and(|kind| kind != "pages");
     let buffers = |key| !may_stream || section.flag(key, true);
@@ -131,6 +148,8 @@ pub(crate) fn route(section: ConfigSection<'_>) -> Option<(RouteConfig, KeyPosit
         tunnels_max,
         client_share_percent,
         own_redirects,
+        prefixes,
+        request: request.unwrap_or_default(),
         internal_redirects,
         internal,
         head_len_max: usize::try_from(head_len_max).unwrap_or(usize::MAX),
@@ -211,11 +230,16 @@ fn target<'d>(section: &ConfigSection<'d>) -> Option<(&'static str, ConfigValue<
     None
 }
 
-fn to(section: &ConfigSection<'_>, kind: &str, item: &ConfigValue<'_>) -> Option<RouteTo> {
+fn to(
+    section: &ConfigSection<'_>,
+    kind: &str,
+    item: &ConfigValue<'_>,
+    pattern: Option<&PathPattern>,
+) -> Option<RouteTo> {
     match kind {
         "module" => named::name(item).map(RouteTo::Module),
-        "cgi" => cgi(section, item).map(RouteTo::Cgi),
-        "fastcgi" => fastcgi(section, item).map(RouteTo::FastCgi),
+        "cgi" => cgi(section, item, pattern).map(RouteTo::Cgi),
+        "fastcgi" => fastcgi(section, item, pattern).map(RouteTo::FastCgi),
         "origin" => {
             let origin = origin::read_route_origin(section, item)?;
             Some(RouteTo::Origin(Box::new(origin)))
@@ -224,7 +248,11 @@ fn to(section: &ConfigSection<'_>, kind: &str, item: &ConfigValue<'_>) -> Option
     }
 }
 
-fn cgi(section: &ConfigSection<'_>, item: &ConfigValue<'_>) -> Option<CgiConfig> {
+fn cgi(
+    section: &ConfigSection<'_>,
+    item: &ConfigValue<'_>,
+    pattern: Option<&PathPattern>,
+) -> Option<CgiConfig> {
     // `cgi = true`: the programs are files of the site.
     let path = match item.value_bool() {
         Some(true) => None,
@@ -234,7 +262,7 @@ fn cgi(section: &ConfigSection<'_>, item: &ConfigValue<'_>) -> Option<CgiConfig>
     let cpu_ms_max = section.duration_ms("cpu", default.cpu_s_max * 1000, 1000..=DAY_MS);
     let memory = MEMORY_LEN_MIN..=MEMORY_LEN_MAX;
     let cgi = CgiConfig {
-        env: environment(section),
+        env: environment(section, pattern),
         // 0 means no limit; with less than the minimum, no program could start.
         memory_len_max: section.size_or_zero("memory", default.memory_len_max, memory),
         // RLIMIT_CPU is in whole seconds.
@@ -247,7 +275,11 @@ fn cgi(section: &ConfigSection<'_>, item: &ConfigValue<'_>) -> Option<CgiConfig>
     (path != Some(None)).then_some(cgi)
 }
 
-fn fastcgi(section: &ConfigSection<'_>, item: &ConfigValue<'_>) -> Option<FastCgiConfig> {
+fn fastcgi(
+    section: &ConfigSection<'_>,
+    item: &ConfigValue<'_>,
+    pattern: Option<&PathPattern>,
+) -> Option<FastCgiConfig> {
     let servers: Option<Vec<UpstreamAddress>> = match item.is_array() {
         true => item.items()?.iter().map(upstream).collect(),
         false => upstream(item).map(|address| vec![address]),
@@ -271,7 +303,7 @@ fn fastcgi(section: &ConfigSection<'_>, item: &ConfigValue<'_>) -> Option<FastCg
             .unwrap_or(default.index),
         connections_max: count(section, "connections", default.connections_max, connections),
         keeps_connections: section.flag("keep_connections", default.keeps_connections),
-        env: environment(section),
+        env: environment(section, pattern),
         ..default
     };
     Some(FastCgiConfig {
@@ -351,10 +383,14 @@ fn named_upstream(text: &str) -> Option<UpstreamAddress> {
     Some(UpstreamAddress::Name { host, port })
 }
 
-fn environment(section: &ConfigSection<'_>) -> Vec<(String, String)> {
-    section
-        .section("env")
-        .map_or_else(Vec::new, named::environment)
+fn environment(
+    section: &ConfigSection<'_>,
+    pattern: Option<&PathPattern>,
+) -> Vec<(String, Template)> {
+    let captures = pattern.is_some_and(PathPattern::has_capture);
+    let scope = TemplateScope::fields(usize::from(captures));
+    let env = section.section("env");
+    env.map_or_else(Vec::new, |env| named::environment_templates(env, scope))
 }
 
 /// Checks that the text before the first wildcard ends in `/`: it is the path of the folder of programs.

@@ -4,8 +4,10 @@
 
 use std::collections::BTreeSet;
 
+use lowroad_variables::{Template, TemplatePart, TemplateScope, Variable};
+
 use crate::conditions;
-use crate::paths::{TemplatePart, template_parts};
+use crate::named;
 use crate::reader::{ConfigSection, ConfigValue};
 use crate::{
     HeaderRule, PathExpression, PathPattern, PathSelector, PatternRule, RedirectConfig,
@@ -14,6 +16,9 @@ use crate::{
 
 #[cfg(test)]
 mod tests;
+
+/// The largest number of captures, for rules whose selector is invalid.
+const CAPTURES_MAX: usize = 9;
 
 /// Fields that only the server may set, since they frame the message, describe the connection, or depend on the stored
 /// bytes. In lower case and alphabetical order.
@@ -52,12 +57,13 @@ pub(crate) fn cache_control(section: ConfigSection<'_>) -> Option<PatternRule> {
 pub(crate) fn redirect(section: ConfigSection<'_>) -> Option<RedirectConfig> {
     let from = paths(&section);
     let to_item = section.required("to");
-    let to = to_item.as_ref().and_then(destination);
+    let scope = TemplateScope::url(from.as_ref().map_or(CAPTURES_MAX, PathSelector::captures));
+    let to = to_item.as_ref().and_then(|item| destination(item, scope));
     let status = section
         .item("status")
         .map_or(Some(301), |item| redirect_status(&item));
     let conditions = conditions::conditions(&section);
-    // `finish` precedes the checks of captures and loops, which need a complete rule.
+    // `finish` precedes the check of loops, which needs a complete rule.
     section.finish();
     let redirect = RedirectConfig {
         from: from?,
@@ -65,27 +71,26 @@ pub(crate) fn redirect(section: ConfigSection<'_>) -> Option<RedirectConfig> {
         status: status?,
         conditions,
     };
-    let to_item = to_item?;
-    check_captures(&redirect.from, &redirect.to, &to_item);
-    check_loop(&redirect, &to_item);
+    check_loop(&redirect, &to_item?);
     Some(redirect)
 }
 
 pub(crate) fn rewrite(section: ConfigSection<'_>) -> Option<RewriteConfig> {
     let from = paths(&section);
     let to_item = section.required("to");
-    let to = to_item.as_ref().and_then(rewrite_target);
+    let scope = TemplateScope::url(from.as_ref().map_or(CAPTURES_MAX, PathSelector::captures));
+    let to = to_item
+        .as_ref()
+        .and_then(|item| rewrite_target(item, scope));
     let missing = section.flag("missing", false);
     let conditions = conditions::conditions(&section);
     section.finish();
-    let rewrite = RewriteConfig {
+    Some(RewriteConfig {
         from: from?,
         to: to?,
         missing,
         conditions,
-    };
-    check_captures(&rewrite.from, &rewrite.to, &to_item?);
-    Some(rewrite)
+    })
 }
 
 /// Reads the path selection: a glob (`from`) or a regular expression (`regex`).
@@ -120,9 +125,29 @@ pub(crate) fn header(section: ConfigSection<'_>) -> Option<HeaderRule> {
         // Without a pattern, the rule applies to the whole site.
         None => Some(PathPattern::everything()),
     };
-    let lines = |key: &'static str| section.section(key).map_or_else(Vec::new, field_lines);
-    let (set, append, default) = (lines("set"), lines("append"), lines("default"));
-    let remove = section.item("remove").map_or_else(Vec::new, remove);
+    let captures = pattern.as_ref().is_some_and(PathPattern::has_capture);
+    let scope = TemplateScope::fields(usize::from(captures));
+    let templates = |key: &'static str| {
+        let read = |item: &ConfigValue<'_>| field_template(item, scope);
+        let section = section.section(key);
+        section.map_or_else(Vec::new, |section| field_lines(section, can_change, read))
+    };
+    let (set, append) = (templates("set"), templates("append"));
+    let default = section.section("default").map_or_else(Vec::new, |section| {
+        field_lines(section, can_change, field_value)
+    });
+    set.iter().chain(&append).for_each(|(name, value)| {
+        // The freshness lifetime of a stored response is that of its stored fields.
+        let is_lifetime = ["cache-control", "expires"].contains(&&*name.to_ascii_lowercase());
+        if is_lifetime && value.constant().is_none() {
+            section.report(
+                format!("{name} has a variable"),
+                "a constant value, because a stored response has one lifetime for all clients",
+            );
+        }
+    });
+    let remove = section.item("remove");
+    let remove = remove.map_or_else(Vec::new, |item| self::remove(item, can_change));
     // An empty array counts as absent.
     if ["set", "append", "default", "remove"]
         .iter()
@@ -130,23 +155,17 @@ pub(crate) fn header(section: ConfigSection<'_>) -> Option<HeaderRule> {
     {
         section.report("the rule does nothing", "set, append, default or remove");
     }
-    let named = |lines: &[(String, String)]| -> BTreeSet<String> {
-        // Field names are case-insensitive.
-        let names = lines.iter().map(|(name, _)| name.to_ascii_lowercase());
-        names.collect()
-    };
     let removed = remove.iter().cloned().collect();
-    let keys = [named(&set), named(&append), named(&default), removed];
-    let mut names: Vec<String> = keys.into_iter().flatten().collect();
-    names.sort_unstable();
-    // The names are sorted, so that duplicates are adjacent.
-    if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-        let message = format!("the rule names {} twice", twice[0]);
-        section.report(
-            &message,
-            "one of set, append, default and remove for each field",
-        );
-    }
+    report_duplicates(
+        &section,
+        [
+            names_of(&set),
+            names_of(&append),
+            names_of(&default),
+            removed,
+        ],
+        "one of set, append, default and remove for each field",
+    );
     section.finish();
     Some(HeaderRule {
         pattern: pattern?,
@@ -155,6 +174,26 @@ pub(crate) fn header(section: ConfigSection<'_>) -> Option<HeaderRule> {
         default,
         remove,
     })
+}
+
+/// The names of fields, in lower case.
+pub(crate) fn names_of<T>(lines: &[(String, T)]) -> BTreeSet<String> {
+    let names = lines.iter().map(|(name, _)| name.to_ascii_lowercase());
+    names.collect()
+}
+
+/// Reports a field that is listed under more than one key.
+pub(crate) fn report_duplicates<const N: usize>(
+    section: &ConfigSection<'_>,
+    keys: [BTreeSet<String>; N],
+    allowed: &str,
+) {
+    let mut names: Vec<String> = keys.into_iter().flatten().collect();
+    names.sort_unstable();
+    // The names are sorted, so that duplicates are adjacent.
+    if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+        section.report(format!("the rule names {} twice", twice[0]), allowed);
+    }
 }
 
 /// Whether a text is a token (RFC 9110 §5.6.2), the syntax of field names.
@@ -175,7 +214,7 @@ pub(crate) fn is_field_value(text: &str) -> bool {
     text.bytes().all(plain) && text.trim_matches([' ', '\t']) == text
 }
 
-fn field_value(item: &ConfigValue<'_>) -> Option<String> {
+pub(crate) fn field_value(item: &ConfigValue<'_>) -> Option<String> {
     let value = item.value_text().filter(|text| is_field_value(text));
     if value.is_none() {
         item.refuse(
@@ -186,8 +225,14 @@ fn field_value(item: &ConfigValue<'_>) -> Option<String> {
     value.map(str::to_string)
 }
 
+/// Reads a field value with variables.
+pub(crate) fn field_template(item: &ConfigValue<'_>, scope: TemplateScope) -> Option<Template> {
+    field_value(item)?;
+    named::template(item, scope)
+}
+
 /// Whether an operator may set or remove this field; if not, calls `report`.
-fn can_change(name: &str, report: impl Fn(String, &str)) -> bool {
+pub(crate) fn can_change(name: &str, report: &dyn Fn(String, &str)) -> bool {
     let lower = name.to_ascii_lowercase();
     if !is_token(name) {
         report(
@@ -211,11 +256,18 @@ fn can_change(name: &str, report: impl Fn(String, &str)) -> bool {
     false
 }
 
-pub(crate) fn field_lines(section: ConfigSection<'_>) -> Vec<(String, String)> {
-    let mut fields: Vec<(String, String)> = Vec::new();
+/// Whether a field may be changed; if not, calls the function that reports the problem.
+pub(crate) type FieldCheck = fn(&str, &dyn Fn(String, &str)) -> bool;
+
+pub(crate) fn field_lines<T>(
+    section: ConfigSection<'_>,
+    can_change: FieldCheck,
+    read: impl Fn(&ConfigValue<'_>) -> Option<T>,
+) -> Vec<(String, T)> {
+    let mut fields: Vec<(String, T)> = Vec::new();
     for (name, position, item) in section.entries() {
         // Managed fields frame the message or follow from its content.
-        if !can_change(name, |message, allowed| {
+        if !can_change(name, &|message, allowed| {
             section.report_at(&position, message, allowed)
         }) {
             continue;
@@ -231,16 +283,16 @@ pub(crate) fn field_lines(section: ConfigSection<'_>) -> Vec<(String, String)> {
                 "each field once, in any case",
             );
         }
-        fields.extend(field_value(&item).map(|value| (name.to_string(), value)));
+        fields.extend(read(&item).map(|value| (name.to_string(), value)));
     }
     fields
 }
 
-fn remove(item: ConfigValue<'_>) -> Vec<String> {
+pub(crate) fn remove(item: ConfigValue<'_>, can_change: FieldCheck) -> Vec<String> {
     let mut names = Vec::new();
     for item in item.one_or_many() {
         let Some(name) = item.text() else { continue };
-        if !can_change(name, |message, allowed| item.report(message, allowed)) {
+        if !can_change(name, &|message, allowed| item.report(message, allowed)) {
             continue;
         }
         names.push(name.to_ascii_lowercase());
@@ -261,32 +313,69 @@ fn redirect_status(item: &ConfigValue<'_>) -> Option<u16> {
     found
 }
 
-/// Reads `to` of a redirect. Captures must not be part of the scheme or the host: that would be an open redirect.
-fn destination(item: &ConfigValue<'_>) -> Option<String> {
-    let text = item
-        .value_text()
-        .filter(|text| text.bytes().all(|byte| byte.is_ascii_graphic()));
-    let safe = |text: &&str| match text.split_once("://") {
-        Some(("http" | "https", rest)) => {
-            // Text before `@` is user information, which disguises the host; browsers treat `\` as `/`.
-            let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
-            !authority.is_empty() && !authority.contains(['$', '@', '\\'])
-        }
-        // `//host` and `/\host` refer to another host (RFC 3986 §4.2).
-        _ => text.starts_with('/') && !text.starts_with("//") && !text.starts_with("/\\"),
-    };
-    let destination = text.filter(safe);
-    if destination.is_none() {
-        let allowed =
-            "/PATH, http://HOST/PATH or https://HOST/PATH in visible ASCII; $1 only after the host";
+/// Reads `to` of a redirect. Only the requested host can be a part of the host; any other variable there would be an
+/// open redirect.
+fn destination(item: &ConfigValue<'_>, scope: TemplateScope) -> Option<Template> {
+    let template = named::template(item, scope)?;
+    let is_valid = template
+        .as_str()
+        .bytes()
+        .all(|byte| byte.is_ascii_graphic())
+        && is_destination(&template);
+    if !is_valid {
+        let allowed = "/PATH, http://HOST/PATH or https://HOST/PATH in visible ASCII; in HOST no variable but $host and $authority";
         item.refuse("a destination", allowed);
     }
-    destination.map(str::to_string)
+    is_valid.then_some(template)
+}
+
+/// Whether a template is a path, or a URL with a host that no client can choose beyond the requested one.
+fn is_destination(template: &Template) -> bool {
+    let mut parts = template.parts().iter();
+    let first = match parts.next() {
+        Some(TemplatePart::Text(text)) => text.as_str(),
+        Some(TemplatePart::Variable(variable)) => return begins_path(variable),
+        None => return false,
+    };
+    let mut rest = match first.split_once("://") {
+        Some(("http" | "https", rest)) => rest,
+        // `//host` and `/\\host` refer to another host (RFC 3986 §4.2).
+        _ => {
+            return first.starts_with('/') && !first.starts_with("//") && !first.starts_with("/\\");
+        }
+    };
+    let mut has_host = false;
+    loop {
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
+        // Text before `@` is user information, which disguises the host; browsers treat `\` as `/`.
+        if authority.contains(['@', '\\']) {
+            return false;
+        }
+        has_host |= !authority.is_empty();
+        if authority.len() < rest.len() {
+            return has_host;
+        }
+        rest = match parts.next() {
+            None => return has_host,
+            Some(TemplatePart::Text(text)) => text,
+            Some(TemplatePart::Variable(Variable::Host | Variable::Authority)) => {
+                has_host = true;
+                ""
+            }
+            Some(TemplatePart::Variable(variable)) => return has_host && begins_path(variable),
+        };
+    }
+}
+
+/// Whether a variable begins a path with its slash.
+fn begins_path(variable: &Variable) -> bool {
+    matches!(variable, Variable::Path | Variable::RequestUri)
 }
 
 /// Reads `to` of a rewrite: a path, optionally with a query.
-fn rewrite_target(item: &ConfigValue<'_>) -> Option<String> {
-    let is_target = |text: &&str| {
+fn rewrite_target(item: &ConfigValue<'_>, scope: TemplateScope) -> Option<Template> {
+    let template = named::template(item, scope)?;
+    let is_target = |text: &str| {
         // A rewritten target is resolved like a request target, so its path must be in normal form.
         let path = text.split('?').next().unwrap_or_default();
         let dots = |segment: &str| matches!(segment, "." | "..");
@@ -297,18 +386,29 @@ fn rewrite_target(item: &ConfigValue<'_>) -> Option<String> {
             && !path.split('/').any(dots)
             && has_valid_escapes(path)
     };
-    let target = item.value_text().filter(is_target);
-    if target.is_none() {
+    // A variable is represented by a letter, or by a path.
+    let is_valid = is_target(&sample(&template));
+    if !is_valid {
         item.refuse(
             "a target",
             "/PATH or /PATH?QUERY in visible ASCII, percent-encoded, without . and .. and a fragment",
         );
     }
-    target.map(str::to_string)
+    is_valid.then_some(template)
+}
+
+/// A sample of the result of a template.
+fn sample(template: &Template) -> String {
+    let parts = template.parts().iter().map(|part| match part {
+        TemplatePart::Text(text) => text.as_str(),
+        TemplatePart::Variable(variable) if begins_path(variable) => "/x",
+        TemplatePart::Variable(_) => "x",
+    });
+    parts.collect()
 }
 
 /// Whether each `%` begins a valid escape, of a byte other than NUL, slash and backslash.
-fn has_valid_escapes(path: &str) -> bool {
+pub(crate) fn has_valid_escapes(path: &str) -> bool {
     path.split('%').skip(1).all(|rest| {
         let digits = rest.get(..2).unwrap_or_default();
         // `from_str_radix` would accept a sign, so the digits are checked as well.
@@ -319,45 +419,9 @@ fn has_valid_escapes(path: &str) -> bool {
     })
 }
 
-/// Reports captures in `to` that the glob or expression does not provide.
-fn check_captures(from: &PathSelector, to: &str, item: &ConfigValue<'_>) {
-    let captures = from.captures();
-    let mut numbers = template_parts(to)
-        .into_iter()
-        .filter_map(|part| match part {
-            TemplatePart::Capture(number) => Some(number),
-            TemplatePart::Text(_) | TemplatePart::Query => None,
-        });
-    let Some(number) = numbers.find(|number| *number > captures) else {
-        return;
-    };
-    let displayed = item.to_display();
-    match (from, number) {
-        (PathSelector::Pattern(_), 1) => item.report(
-            format!("{displayed} has $1, but {from} does not end in a wildcard"),
-            "a pattern that ends in * or **, or a destination without $1",
-        ),
-        (PathSelector::Pattern(_), _) => item.report(
-            format!("{displayed} has ${number}, but a pattern captures at most $1"),
-            "regex in the place of from",
-        ),
-        (PathSelector::Regex(_), _) => item.report(
-            format!("{displayed} has ${number}, but {from} has {captures} groups"),
-            "a destination with no more than these",
-        ),
-    }
-}
-
 /// Reports a redirect with a destination that matches the same redirect: a loop.
 fn check_loop(redirect: &RedirectConfig, to: &ConfigValue<'_>) {
-    // A sample destination, with `x` in place of captures and the query.
-    let sample = template_parts(&redirect.to)
-        .into_iter()
-        .map(|part| match part {
-            TemplatePart::Text(text) => text,
-            TemplatePart::Capture(_) | TemplatePart::Query => "x",
-        });
-    let sample: String = sample.collect();
+    let sample = sample(&redirect.to);
     let path = sample.split(['?', '#']).next().unwrap_or_default();
     // Destinations on other hosts might lead back as well, but this cannot be checked here.
     if path.starts_with('/') && redirect.from.capture(path.as_bytes()).is_some() {

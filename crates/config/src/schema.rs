@@ -14,6 +14,7 @@ mod log;
 mod origin;
 mod program;
 mod representation;
+mod request;
 mod route;
 mod rule;
 mod server;
@@ -41,6 +42,7 @@ pub use representation::{
     CompressConfig, EntityTags, HeaderRule, OfferedCoding, PatternRule, RedirectConfig,
     RewriteConfig,
 };
+pub use request::{PathPrefixes, RequestRule};
 pub use route::{
     CgiConfig, FastCgiConfig, PagesConfig, ResponseStorage, RouteConfig, RouteTo, UpstreamAddress,
 };

@@ -11,6 +11,7 @@ use crate::{
     SiteConfig, SiteName, SiteRoot, SymlinkPolicy,
 };
 use crate::{alias, compression, route, rules, site_for_folder, site_rule, tls, value};
+use lowroad_variables::Template;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -104,6 +105,7 @@ pub(crate) fn site(section: ConfigSection<'_>) -> (SiteConfig, SiteMarks) {
         pass_through: None,
     };
     section.finish();
+    let site = with_site_name(site);
     let marks = SiteMarks {
         names: name_marks,
         listen: listen_marks,
@@ -116,6 +118,35 @@ pub(crate) fn site(section: ConfigSection<'_>) -> (SiteConfig, SiteMarks) {
         access: access_marks,
     };
     (site, marks)
+}
+
+/// Replaces `$site` by the name of the site.
+fn with_site_name(mut site: SiteConfig) -> SiteConfig {
+    let name = match site.names.first() {
+        Some(SiteName::Exact(name) | SiteName::Wildcard(name)) => name.clone(),
+        _ => String::new(),
+    };
+    let replace = |template: &mut Template| *template = template.with_site(&name);
+    let replace_all = |lines: &mut Vec<(String, Template)>| {
+        lines.iter_mut().for_each(|(_, value)| replace(value));
+    };
+    for rule in &mut site.headers {
+        replace_all(&mut rule.set);
+        replace_all(&mut rule.append);
+    }
+    site.redirects.iter_mut().for_each(|it| replace(&mut it.to));
+    site.rewrites.iter_mut().for_each(|it| replace(&mut it.to));
+    for route in &mut site.routes {
+        replace_all(&mut route.request.set);
+        replace_all(&mut route.request.append);
+        route.request.host.iter_mut().for_each(replace);
+        match &mut route.to {
+            RouteTo::Cgi(cgi) => replace_all(&mut cgi.env),
+            RouteTo::FastCgi(fastcgi) => replace_all(&mut fastcgi.env),
+            RouteTo::Module(_) | RouteTo::Origin(_) | RouteTo::Pages(_) => {}
+        }
+    }
+    site
 }
 
 /// Reads the root. It may be missing if a route takes all paths, or if the site has redirects and no routes.

@@ -1,6 +1,7 @@
 //! Whole configurations: the result of valid configurations, and the exact problem line for each kind of mistake.
 
 use super::*;
+use lowroad_variables::{Template, TemplateScope};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -328,13 +329,13 @@ fn all_keys_of_site_are_read() {
         redirects: vec![
             RedirectConfig {
                 from: PathSelector::Pattern(pattern("/old/**")),
-                to: "/new/$1".into(),
+                to: Template::parse("/new/$1", TemplateScope::url(1)).expect("a template"),
                 status: 308,
                 conditions: RequestConditions::default(),
             },
             RedirectConfig {
                 from: PathSelector::Pattern(pattern("/a")),
-                to: "https://other.example/".into(),
+                to: Template::literal("https://other.example/"),
                 status: 301,
                 conditions: RequestConditions::default(),
             },
@@ -343,10 +344,10 @@ fn all_keys_of_site_are_read() {
             pattern: PathPattern::everything(),
             set: vec![
                 // An empty value is valid (RFC 9110 §5.5).
-                ("Server".into(), String::new()),
-                ("X-Frame-Options".into(), "DENY".into()),
+                ("Server".into(), Template::literal("")),
+                ("X-Frame-Options".into(), Template::literal("DENY")),
             ],
-            append: vec![("Link".into(), "</a>".into())],
+            append: vec![("Link".into(), Template::literal("</a>"))],
             default: vec![("X-Robots-Tag".into(), "none".into())],
             // Names to remove are compared in lower case.
             remove: vec!["x-powered-by".into()],
@@ -962,8 +963,7 @@ fn invalid_roots_are_refused() {
 
 #[test]
 fn invalid_redirects_are_refused() {
-    let to =
-        "/PATH, http://HOST/PATH or https://HOST/PATH in visible ASCII; $1 only after the host";
+    let to = "/PATH, http://HOST/PATH or https://HOST/PATH in visible ASCII; in HOST no variable but $host and $authority";
     // Destinations that could lead to another host, or are no URL.
     for value in [
         "",
@@ -974,6 +974,11 @@ fn invalid_redirects_are_refused() {
         "https://$1",
         "https://a$1/",
         "https://u@h/",
+        "https://$host@h/",
+        "https://$path",
+        "https://$host$1",
+        "https://$scheme/",
+        "$host",
         "ftp://h/",
         "/a b",
         "/ü",
@@ -996,7 +1001,7 @@ fn invalid_redirects_are_refused() {
         ),
         (
             "from = \"/x\", to = \"/y/$1\"",
-            "3:33: site[0].redirect[0].to: \"/y/$1\" has $1, but /x does not end in a wildcard (allowed: a pattern that ends in * or **, or a destination without $1)",
+            "3:37: site[0].redirect[0].to: $1 has no meaning here, because nothing is captured (allowed: $host, $authority, $scheme, $method, $path, $query, $request_uri, $site, $arg_NAME, $$ for a dollar sign)",
         ),
         (
             // `/**` matches every destination.

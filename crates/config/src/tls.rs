@@ -4,6 +4,8 @@
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
+use lowroad_variables::Template;
+
 use crate::reader::{ConfigSection, ConfigSource, ConfigValue, KeyPosition};
 use crate::rules::is_field_value;
 use crate::site_marks::SiteMarks;
@@ -168,7 +170,7 @@ fn hsts(item: &ConfigValue<'_>) -> Option<String> {
 pub(crate) fn hsts_rule(tls: &TlsConfig) -> Option<HeaderRule> {
     Some(HeaderRule {
         pattern: PathPattern::everything(),
-        set: vec![(HSTS.into(), tls.hsts.clone()?)],
+        set: vec![(HSTS.into(), Template::literal(tls.hsts.as_ref()?))],
         append: Vec::new(),
         default: Vec::new(),
         remove: Vec::new(),

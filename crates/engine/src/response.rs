@@ -29,6 +29,8 @@ pub struct ResponseWriter<'r> {
     /// The start of the response in the output.
     start: usize,
     date: &'r [u8; 29],
+    /// Field lines that are added to the head, whatever response it is.
+    request_lines: Vec<u8>,
 }
 
 /// The protocol in which the response is written.
@@ -116,6 +118,7 @@ impl<'r> ResponseWriter<'r> {
             out,
             start,
             date,
+            request_lines: Vec::new(),
         }
     }
 
@@ -169,6 +172,12 @@ impl<'r> ResponseWriter<'r> {
         }
     }
 
+    /// Sets field lines, each with its CRLF, that are added to the head of the response, whatever response it is. They
+    /// replace lines that were set before. Called before the head is written.
+    pub fn set_request_lines(&mut self, lines: Vec<u8>) {
+        self.request_lines = lines;
+    }
+
     /// Begins the head.
     pub fn head(&mut self, status: StatusCode) -> HeadBuilder<'_> {
         self.head_dated(status, None)
@@ -178,7 +187,7 @@ impl<'r> ResponseWriter<'r> {
     pub fn head_dated(&mut self, status: StatusCode, date: Option<&[u8; 29]>) -> HeadBuilder<'_> {
         self.close_over_body();
         let (date, out) = (date.unwrap_or(self.date), &mut self.out.bytes);
-        HeadBuilder::new(self.wire.reborrow(), status, date, out)
+        HeadBuilder::new(self.wire.reborrow(), status, date, out).with_lines(&self.request_lines)
     }
 
     /// Writes a prepared response; for HTTP/2, `block` returns its field block. Returns whether the caller has to write
@@ -189,6 +198,9 @@ impl<'r> ResponseWriter<'r> {
         prepared: &PreparedResponse<'_>,
         block: impl FnOnce() -> &'b h2::LazyBlock,
     ) -> bool {
+        if !self.request_lines.is_empty() {
+            return self.write_prepared_with_lines(prepared, block);
+        }
         self.close_over_body();
         let http = match &mut self.wire {
             ResponseProtocol::Http1(http) => http,
@@ -227,6 +239,21 @@ impl<'r> ResponseWriter<'r> {
             self.out.bytes[date_at..date_at + 29].copy_from_slice(self.date);
         }
         has_body
+    }
+
+    /// Like `write_prepared`, with the lines that were set for this response.
+    #[cold]
+    fn write_prepared_with_lines<'b>(
+        &mut self,
+        prepared: &PreparedResponse<'_>,
+        block: impl FnOnce() -> &'b h2::LazyBlock,
+    ) -> bool {
+        let lines = std::mem::take(&mut self.request_lines);
+        let prepared = PreparedResponse {
+            extra_fields: &[prepared.extra_fields, &lines].concat(),
+            ..*prepared
+        };
+        self.write_prepared(&prepared, block)
     }
 
     /// Like `write_prepared`, for HTTP/2: the field block is encoded from the head once, then reused.
@@ -296,6 +323,17 @@ impl<'r> ResponseWriter<'r> {
         fields: &ResponseFields,
         tunnel: ClientTunnel,
     ) -> Result<(), ClientTunnel> {
+        let mut all_fields;
+        let fields = match self.request_lines.is_empty() {
+            true => fields,
+            false => {
+                all_fields = fields.clone();
+                for (name, value) in FieldLines::new(&self.request_lines) {
+                    all_fields.try_push(name, value);
+                }
+                &all_fields
+            }
+        };
         let out = &mut self.out.bytes;
         let is_written = match &mut self.wire {
             ResponseProtocol::Http1(http) => {

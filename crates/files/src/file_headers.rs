@@ -89,6 +89,7 @@ mod tests {
     use super::*;
     use lowroad_http::fields::FieldName;
     use lowroad_http::stored_head::StoredSection;
+    use lowroad_variables::Template;
 
     fn facts() -> HeadFacts<'static> {
         HeadFacts {
@@ -141,8 +142,8 @@ mod tests {
         site.headers.push(config::HeaderRule {
             pattern: pattern("/**"),
             set: vec![
-                ("X-Own".into(), "1".into()),
-                ("Content-Type".into(), "text/own".into()),
+                ("X-Own".into(), Template::literal("1")),
+                ("Content-Type".into(), Template::literal("text/own")),
             ],
             append: Vec::new(),
             default: Vec::new(),

@@ -170,6 +170,7 @@ impl CgiHandler {
             // RFC 3875 §4.1.18: servers should not pass credentials to scripts.
             authorization: false,
             extra: &self.cgi.env,
+            pattern: &self.rules.pattern,
         };
         let form = match file.file_name() {
             Some(name) if name.as_encoded_bytes().starts_with(b"nph-") => OutputForm::Http,

@@ -536,6 +536,7 @@ impl FastCgiHandler {
             // field.
             authorization: true,
             extra: &self.fastcgi.env,
+            pattern: &self.rules.pattern,
         };
         environment.for_each_variable(|name, value| params.write(name, value));
         params.finish();

@@ -10,8 +10,10 @@ mod exchange;
 mod forwarding;
 mod link;
 pub(crate) mod origins;
+mod path_map;
 mod permit;
 mod request_body;
+mod request_changes;
 mod request_send;
 mod self_reference;
 mod servers;
@@ -25,6 +27,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use lowroad_config::{OriginConfig, OriginHost, ProxyProtocol, RouteConfig};
 use lowroad_engine::upstream_tries::TryRecorder;
+use lowroad_http::fields::FieldLines;
 use lowroad_http::h1::BodyLen;
 use lowroad_http::method::Method;
 use lowroad_http::proxy_protocol::{ProxyAddresses, write_v1, write_v2};
@@ -40,6 +43,7 @@ use self::link::OriginLink;
 pub use self::origins::{OriginRegistry, check_tls};
 use self::permit::{RouteBounds, RoutePermit};
 use self::request_body::ProxyRequestBody;
+use self::request_changes::RequestChanges;
 use self::request_send::RequestSend;
 use self::servers::{OriginAttempt, OriginEndpoint, OriginServers};
 use self::try_span::TrySpans;
@@ -72,6 +76,8 @@ pub struct ProxyHandler {
     adds_via: bool,
     /// See `OriginConfig::retry_body_max`.
     retry_body_max: u64,
+    /// The changes to path and fields, if there are any.
+    changes: Option<Box<RequestChanges>>,
     terms: ScriptTerms,
 }
 
@@ -144,6 +150,7 @@ impl ProxyHandler {
             hides_own_address: route.own_redirects,
             adds_via: origin.adds_via,
             retry_body_max: origin.retry_body_max,
+            changes: RequestChanges::new(route),
             terms: ScriptTerms {
                 idle_timeout: silence,
                 notice,
@@ -355,41 +362,12 @@ impl ProxyHandler {
         let mut send_state = RequestSend::default();
         // The PROXY header precedes all other bytes.
         self.write_proxy_header(request, &mut send_state.out);
-        let host = match &self.host {
-            // An HTTP/1.0 request may lack Host, but an HTTP/1.1 origin requires it (RFC 9112 §3.2).
-            OriginHost::Client if request.host().is_empty() => &endpoint.host,
-            OriginHost::Client => request.host(),
-            OriginHost::Origin => &endpoint.host,
-            OriginHost::Name(name) => name.as_bytes(),
-        };
-        // A buffer of the connection is reused, so that the head needs no allocation.
-        let OriginLink { http, scratch, .. } = &mut *lease.connection;
-        let mut lines = std::mem::take(scratch);
-        lines.clear();
-        let terms = ForwardTerms {
-            host,
-            adds_via: self.adds_via,
-            has_body: !matches!(retryable.len, BodyLen::None | BodyLen::Known(0)),
-        };
-        let protocol = forwarding::request_lines(request, &terms, &mut lines);
-        if let Some(trace) = &retryable.trace {
-            trace.write_fields(&mut lines);
-        }
-        send_state
-            .out
-            .reserve(request.target().len() + lines.len() + OWN_LEN);
-        let (target, out) = (request.target(), &mut send_state.out);
-        let start_result = match protocol {
-            Some(protocol) => http
-                .request_upgrade(target, &lines, protocol, out)
-                .map(|()| false),
-            None => http.request(request.method, target, &lines, retryable.len, out),
-        };
-        *scratch = lines;
-        send_state.is_without_body = match start_result {
-            Ok(has_body) => !has_body,
+        let link = &mut *lease.connection;
+        let has_body = self.write_head(request, endpoint, retryable, link, &mut send_state.out);
+        send_state.is_without_body = match has_body {
+            Some(has_body) => !has_body,
             // The state was checked before the connection was returned to the pool, so this is a bug of this program.
-            Err(_) => {
+            None => {
                 let failure =
                     HandlerFailure::new(StatusCode::INTERNAL_ERROR, "a connection was not ready");
                 return Err(ProxyFailure::before_sending(
@@ -426,7 +404,75 @@ impl ProxyHandler {
         if self.hides_own_address {
             self_reference::make_references_relative(&mut response.fields, endpoint);
         }
+        if let Some(path_map) = self.changes.as_ref().and_then(|it| it.path_map.as_ref()) {
+            path_map.restore(&mut response.fields, request.host());
+        }
         Ok(response)
+    }
+
+    /// Writes the head of the request to `out`. Returns whether a body has to follow.
+    fn write_head(
+        &self,
+        request: &HandlerRequest,
+        endpoint: &OriginEndpoint,
+        retryable: &RetryableRequest,
+        link: &mut OriginLink,
+        out: &mut Vec<u8>,
+    ) -> Option<bool> {
+        // A buffer of the connection is reused, so that the head needs no allocation.
+        let OriginLink { http, scratch, .. } = link;
+        let mut lines = std::mem::take(scratch);
+        lines.clear();
+        let has_body = !matches!(retryable.len, BodyLen::None | BodyLen::Known(0));
+        let (changed_target, protocol) =
+            self.request_lines(request, &endpoint.host, has_body, &mut lines);
+        if let Some(trace) = &retryable.trace {
+            trace.write_fields(&mut lines);
+        }
+        let target = changed_target.as_deref().unwrap_or(request.target());
+        out.reserve(target.len() + lines.len() + OWN_LEN);
+        let start_result = match protocol {
+            Some(protocol) => http
+                .request_upgrade(target, &lines, protocol, out)
+                .map(|()| false),
+            None => http.request(request.method, target, &lines, retryable.len, out),
+        };
+        *scratch = lines;
+        start_result.ok()
+    }
+
+    /// Appends the field lines for the server with this host. Returns the target if it differs from the client's, and the
+    /// protocol of an upgrade.
+    fn request_lines<'r>(
+        &self,
+        request: &'r HandlerRequest,
+        server_host: &[u8],
+        has_body: bool,
+        lines: &mut Vec<u8>,
+    ) -> (Option<Vec<u8>>, Option<&'r [u8]>) {
+        let changes = self.changes.as_deref();
+        let changed_host = changes.and_then(|changes| changes.host(request));
+        let host = match (&changed_host, &self.host) {
+            (Some(host), _) => &host[..],
+            // An HTTP/1.0 request may lack Host, but an HTTP/1.1 origin requires it (RFC 9112 §3.2).
+            (None, OriginHost::Client) if request.host().is_empty() => server_host,
+            (None, OriginHost::Client) => request.host(),
+            (None, OriginHost::Origin) => server_host,
+            (None, OriginHost::Name(name)) => name.as_bytes(),
+        };
+        let terms = ForwardTerms {
+            host,
+            adds_via: self.adds_via,
+            has_body,
+        };
+        let protocol = forwarding::request_lines(request, &terms, lines);
+        if let Some(changes) = changes {
+            changes.apply(request, lines);
+        }
+        (
+            changes.and_then(|changes| changes.target(request)),
+            protocol,
+        )
     }
 
     /// Writes the PROXY header with the client's address, if configured.
@@ -526,6 +572,34 @@ fn is_idempotent(request: &HandlerRequest) -> bool {
 impl Handler for ProxyHandler {
     fn explain_member(&self, probe: &RouteProbe<'_>) -> Option<String> {
         self.servers.describe_choice(probe)
+    }
+
+    fn explain_request(&self, request: &HandlerRequest) -> Vec<String> {
+        let Some(changes) = self.changes.as_deref() else {
+            return Vec::new();
+        };
+        // Without a choice, the server's own name for Host is unknown.
+        let mut lines = Vec::new();
+        let target = self
+            .request_lines(request, b"(the server's)", false, &mut lines)
+            .0;
+        let target = target.as_deref().unwrap_or(request.target());
+        let target = String::from_utf8_lossy(target);
+        let mut shown = vec![format!("{} {target} HTTP/1.1", request.method.as_str())];
+        let fields = FieldLines::new(&lines);
+        shown.extend(fields.map(|(name, value)| {
+            let (name, value) = (
+                String::from_utf8_lossy(name),
+                String::from_utf8_lossy(value),
+            );
+            format!("{name}: {value}")
+        }));
+        if let Some(path_map) = &changes.path_map
+            && let Some(prefix) = path_map.restored_prefix()
+        {
+            shown.push(format!("paths in the response begin with {prefix} again"));
+        }
+        shown
     }
 
     fn status(&self) -> Option<String> {

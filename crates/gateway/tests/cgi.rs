@@ -103,7 +103,7 @@ fn cgi_environment_is_exactly_that_of_rfc_3875() {
     let root = root.display();
     let want = format!(
         "DOCUMENT_ROOT={root}\nGATEWAY_INTERFACE=CGI/1.1\nHTTP_HOST=example.org:8080\n\
-         HTTP_X_TEST=1\nMODE=test\nPATH=/usr/local/bin:/usr/bin:/bin\nPATH_INFO=/a/b\n\
+         HTTP_X_TEST=1\nMODE=test\nPART=192.0.2.7 env/a/b 1\nPATH=/usr/local/bin:/usr/bin:/bin\nPATH_INFO=/a/b\n\
          PATH_TRANSLATED={root}/a/b\nPWD={root}/cgi\nQUERY_STRING=x=1&y\nREDIRECT_STATUS=200\n\
          REMOTE_ADDR=192.0.2.7\nREMOTE_PORT=40000\nREQUEST_METHOD=GET\nREQUEST_SCHEME=http\n\
          REQUEST_URI=/cgi-bin/env/a/b?x=1&y\nSCRIPT_FILENAME={root}/cgi/env\n\

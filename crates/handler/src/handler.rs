@@ -45,6 +45,13 @@ pub trait Handler: Send + Sync {
     fn explain_member(&self, probe: &RouteProbe<'_>) -> Option<String> {
         self.inner_handler()?.explain_member(probe)
     }
+
+    /// For `lowroad explain`: the request line and the field lines that an upstream server would get, if the route changes
+    /// them. Has no effects.
+    fn explain_request(&self, request: &HandlerRequest) -> Vec<String> {
+        self.inner_handler()
+            .map_or_else(Vec::new, |inner| inner.explain_request(request))
+    }
 }
 
 /// The properties of a request that may determine its upstream server.

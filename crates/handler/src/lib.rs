@@ -16,6 +16,7 @@ pub mod memory;
 pub mod operator_notice;
 pub mod request;
 pub mod request_body;
+pub mod request_facts;
 pub mod response;
 pub mod secrets;
 pub mod spool;

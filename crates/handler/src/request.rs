@@ -63,6 +63,8 @@ pub struct RequestExtra {
     pub trace: Option<TraceParent>,
     /// Receives the attempts at upstream servers, if the access log needs them.
     pub upstream_tries: Option<Arc<UpstreamTries>>,
+    /// The identifier of the request (`$request_id`), if the route uses it.
+    pub request_id: u128,
 }
 
 /// A folder of the site outside its document root (Apache `Alias`).

@@ -5,10 +5,10 @@
 
 #![forbid(unsafe_code)]
 
+mod condition_input;
 mod condition_text;
 mod file_switch;
 mod query_arguments;
-mod request_facts;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use lowroad_config::{
 };
 use lowroad_http::method::Method;
 
+pub use condition_input::{ConditionInput, request_cookies};
 pub use condition_text::condition_text;
 pub use file_switch::FileSwitch;
 use query_arguments::query_arguments;
-pub use request_facts::{RequestFacts, request_cookies};
 
 #[cfg(test)]
 mod tests;
@@ -91,13 +91,13 @@ impl ConditionSet {
 
     /// Whether all conditions hold for a request.
     #[inline]
-    pub fn is_met(&self, facts: &RequestFacts<'_>) -> bool {
+    pub fn is_met(&self, facts: &ConditionInput<'_>) -> bool {
         self.tests.iter().all(|test| test.is_met(facts))
     }
 }
 
 impl RequestTest {
-    fn is_met(&self, facts: &RequestFacts<'_>) -> bool {
+    fn is_met(&self, facts: &ConditionInput<'_>) -> bool {
         match self {
             RequestTest::Methods(methods) => has_method(facts.request.method, methods),
             RequestTest::Https(is_https) => facts.is_https == *is_https,
@@ -121,7 +121,7 @@ fn has_method(method: Method, methods: &[String]) -> bool {
     is_listed(method.as_str()) || method == Method::Head && is_listed("GET")
 }
 
-fn has_host(facts: &RequestFacts<'_>, names: &[SiteName]) -> bool {
+fn has_host(facts: &ConditionInput<'_>, names: &[SiteName]) -> bool {
     let mut buffer = [0; 256];
     let Some(host) = facts.host(&mut buffer) else {
         return false;
@@ -136,13 +136,13 @@ fn has_host(facts: &RequestFacts<'_>, names: &[SiteName]) -> bool {
     })
 }
 
-fn has_field(facts: &RequestFacts<'_>, condition: &NamedCondition) -> bool {
+fn has_field(facts: &ConditionInput<'_>, condition: &NamedCondition) -> bool {
     let name = condition.name.as_bytes();
     let mut fields = facts.request.fields();
     fields.any(|(field, value)| field.eq_ignore_ascii_case(name) && meets(value, &condition.value))
 }
 
-fn has_cookie(facts: &RequestFacts<'_>, condition: &NamedCondition) -> bool {
+fn has_cookie(facts: &ConditionInput<'_>, condition: &NamedCondition) -> bool {
     let mut cookies = request_cookies(facts.request);
     cookies.any(|(name, value)| {
         let is_name = match condition.name.strip_suffix('*') {
@@ -153,7 +153,7 @@ fn has_cookie(facts: &RequestFacts<'_>, condition: &NamedCondition) -> bool {
     })
 }
 
-fn has_argument(facts: &RequestFacts<'_>, condition: &NamedCondition) -> bool {
+fn has_argument(facts: &ConditionInput<'_>, condition: &NamedCondition) -> bool {
     query_arguments(facts.request).any(|(name, value)| {
         name == condition.name.as_str() && meets(value.as_bytes(), &condition.value)
     })

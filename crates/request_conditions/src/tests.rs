@@ -41,7 +41,7 @@ fn condition_set(lines: &str, file_exists: bool) -> ConditionSet {
 
 fn holds(set: &ConditionSet, case: &Case) -> bool {
     let head = h1::parse(case.head.as_bytes(), &RequestLimits::default());
-    let facts = RequestFacts {
+    let facts = ConditionInput {
         request: &head.expect("a request").expect("a whole one").request,
         client: case.client,
         is_https: case.is_https,

@@ -18,6 +18,7 @@ use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use lowroad_access_control::traffic_classes::ClassChoice;
 use lowroad_cache::cache_status::CacheResult;
 use lowroad_cache::request::RequestDirectives;
@@ -26,7 +27,10 @@ use lowroad_engine::{Exchange, ExchangeId, InterimResponse, WorkerHandle};
 use lowroad_files::file_fetcher::FileFetcher;
 use lowroad_handler::executor::ResponseExecutor;
 use lowroad_handler::interim_responses::{InterimSink, PostInterim};
-use lowroad_handler::{HandlerFailure, HandlerResult, PendingResponse};
+use lowroad_handler::{
+    HandlerFailure, HandlerRequest, HandlerResult, PendingResponse, SubrequestLoad,
+    SubrequestSource,
+};
 use lowroad_http::request::Request;
 use lowroad_routes::counts::increment;
 use lowroad_routes::routes::{Route, RouteTable, WaitCount};
@@ -104,6 +108,33 @@ pub struct HandlerCall<'a> {
     pub stale: Option<ObjectArc>,
     /// The traffic class, if classes are configured.
     pub class: Option<ClassChoice>,
+}
+
+impl HandlerCall<'_> {
+    /// The request that the handler would get, without a body, for an explanation.
+    pub fn preview(&self, exchange: &mut Exchange) -> HandlerRequest {
+        build_request(
+            self,
+            exchange,
+            &OriginConditions::FromClient,
+            &CallTrace::begin(exchange, self.route),
+            Arc::new(NoObjects),
+            InterimSink::default(),
+        )
+    }
+}
+
+/// A site without objects, for requests that no handler gets.
+struct NoObjects;
+
+impl SubrequestSource for NoObjects {
+    fn find_in_memory(&self, _: &[u8]) -> Option<Bytes> {
+        None
+    }
+
+    fn load(&self, _: &[u8]) -> SubrequestLoad {
+        Box::pin(std::future::ready(None))
+    }
 }
 
 /// A target that replaces the client's request target.

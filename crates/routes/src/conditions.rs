@@ -9,6 +9,8 @@ use lowroad_handler::{
 };
 use lowroad_http::forwarding;
 
+use crate::request_dependences;
+
 /// Whether the name in a condition ends in a wildcard.
 pub fn has_wildcard(name: &str) -> bool {
     name.ends_with('*')
@@ -20,18 +22,20 @@ fn all_conditions(routes: &[RouteConfig]) -> impl Iterator<Item = &RequestCondit
     conditions.flat_map(|it| std::iter::once(it).chain(&it.exceptions))
 }
 
-/// The fields on which the selection among the routes of a site depends, for Vary; `None` if there are none.
-pub fn vary(routes: &[RouteConfig]) -> Option<Arc<str>> {
-    let mut names: Vec<&str> = Vec::new();
-    for conditions in all_conditions(routes) {
+/// The fields on which the selection among the routes of a site depends, and those on which the requests of `route`
+/// depend, for Vary; `None` if there are none.
+pub fn vary(routes: &[RouteConfig], route: &RouteConfig) -> Option<Arc<str>> {
+    let conditions = all_conditions(routes).flat_map(|conditions| {
         // All cookies are in one field, so Vary lists the whole field.
         let cookie = (!conditions.cookies.is_empty()).then_some("Cookie");
         let headers = conditions.headers.iter().map(|it| it.name.as_str());
-        for name in headers.chain(cookie) {
-            // Vary lists each field once.
-            if !names.iter().any(|listed| listed.eq_ignore_ascii_case(name)) {
-                names.push(name);
-            }
+        headers.chain(cookie)
+    });
+    let mut names: Vec<&str> = Vec::new();
+    for name in conditions.chain(request_dependences::fields(route)) {
+        // Vary lists each field once.
+        if !names.iter().any(|listed| listed.eq_ignore_ascii_case(name)) {
+            names.push(name);
         }
     }
     (!names.is_empty()).then(|| names.join(", ").into())

@@ -18,6 +18,7 @@ mod lane_threads;
 pub mod modules;
 #[cfg(feature = "sql")]
 mod pages;
+mod request_dependences;
 pub mod response_redirect;
 pub mod route_builder;
 mod route_index;

@@ -149,13 +149,12 @@ impl HandlerSet<'_> {
         site: &config::SiteConfig,
         find_switch: FindSwitch<'_>,
     ) -> Result<RouteTable, String> {
-        let vary = conditions::vary(&site.routes);
         let depends_on_unkeyed_facts = conditions::depend_on_unkeyed_facts(&site.routes);
         let routes = site.routes.iter().map(|rules| {
             let (label, mut handler) = self.handler(rules, site.symlinks)?;
             // Vary is added on all routes of the site: a cache must know all fields on which the selection of the route
             // depends.
-            if let Some(vary) = vary.clone() {
+            if let Some(vary) = conditions::vary(&site.routes, rules) {
                 let inner = handler;
                 handler = Arc::new(VaryingHandler { inner, vary });
             }

@@ -164,7 +164,7 @@ mod tests {
     use lowroad_http::limits::RequestLimits;
 
     use super::*;
-    use lowroad_request_conditions::{ConditionSet, FileSwitch, RequestFacts};
+    use lowroad_request_conditions::{ConditionInput, ConditionSet, FileSwitch};
     use lowroad_site_rules::SitePatterns;
 
     /// A site with routes that have these keys.
@@ -182,7 +182,7 @@ mod tests {
     fn find(site: &config::SiteConfig, request: &str) -> (Option<usize>, usize) {
         let head = parse(request.as_bytes(), &RequestLimits::default());
         let request = head.expect("a request").expect("a whole one").request;
-        let facts = RequestFacts {
+        let facts = ConditionInput {
             request: &request,
             client: Ipv4Addr::LOCALHOST.into(),
             is_https: false,

@@ -14,11 +14,12 @@ use lowroad_handler::{Handler, HandlerResponse};
 use lowroad_http::method::Method;
 use lowroad_http::request::Request;
 use lowroad_metrics::MetricScope;
-use lowroad_request_conditions::{ConditionSet, FindSwitch, RequestFacts, condition_text};
+use lowroad_request_conditions::{ConditionInput, ConditionSet, FindSwitch, condition_text};
 use lowroad_site_rules::PathMatches;
 
 use crate::counts::{RouteCounters, increment};
 use crate::failure_log::RouteFailures;
+use crate::request_dependences;
 use crate::response_redirect::{self, InternalRedirect};
 use crate::route_index::RouteIndex;
 
@@ -40,6 +41,8 @@ pub struct Route {
     pub never_stores: bool,
     /// The longest request body in bytes, if it is shorter than that of the site.
     pub body_len_max: Option<u64>,
+    /// Whether requests to the handler contain `$request_id`.
+    pub uses_request_id: bool,
     /// Requests that the handler always answers, regardless of stored responses.
     bypass: Option<BypassRules>,
     /// Whether only rewrites and internal redirects can reach the route.
@@ -102,8 +105,10 @@ impl Route {
                     false => StoragePolicy::APPLICATION,
                 }
             },
-            never_stores: rules.keep == ResponseStorage::Never,
+            never_stores: rules.keep == ResponseStorage::Never
+                || request_dependences::depends_on_client(rules),
             body_len_max: rules.body_len_max,
+            uses_request_id: request_dependences::uses_request_id(rules),
             bypass: rules.caching.bypass.as_ref().map(bypass),
             allows_internal_redirects: match rules.to {
                 RouteTo::Cgi(_) | RouteTo::FastCgi(_) => true,
@@ -256,7 +261,7 @@ impl RouteTable {
     pub fn find_route(
         &self,
         matches: &PathMatches<'_>,
-        facts: &RequestFacts<'_>,
+        facts: &ConditionInput<'_>,
     ) -> Result<Option<&Arc<Route>>, NoRoute> {
         // The common case of a reverse proxy, in which no pattern has to be matched.
         if let Some(first) = self.all.first().filter(|route| route.matches_all_requests) {
@@ -275,7 +280,7 @@ impl RouteTable {
     pub fn find_slash_route(
         &self,
         matches: &PathMatches<'_>,
-        facts: &RequestFacts<'_>,
+        facts: &ConditionInput<'_>,
     ) -> Option<&Arc<Route>> {
         let first = self.find(matches, facts, |_| true);
         first.filter(|route| route.allows_encoded_slashes)
@@ -293,7 +298,7 @@ impl RouteTable {
     pub fn find_remote_index(
         &self,
         matches: &PathMatches<'_>,
-        facts: &RequestFacts<'_>,
+        facts: &ConditionInput<'_>,
     ) -> Option<&Arc<Route>> {
         let route = self.find_route(matches, facts).ok().flatten()?;
         let accepts_method = route.accepts_method(facts.request.method);
@@ -309,7 +314,7 @@ impl RouteTable {
     pub fn find_missing_route_for(
         &self,
         matches: &PathMatches<'_>,
-        facts: &RequestFacts<'_>,
+        facts: &ConditionInput<'_>,
     ) -> Option<&Arc<Route>> {
         self.find(matches, facts, |route| route.missing)
     }
@@ -318,7 +323,7 @@ impl RouteTable {
     fn find(
         &self,
         matches: &PathMatches<'_>,
-        facts: &RequestFacts<'_>,
+        facts: &ConditionInput<'_>,
         predicate: impl Fn(&Route) -> bool,
     ) -> Option<&Arc<Route>> {
         let found = self.index.find(matches, facts.request, |number| {

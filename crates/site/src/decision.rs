@@ -9,6 +9,7 @@ mod access;
 mod context;
 mod deferral;
 mod effects;
+mod facts;
 mod handler_request;
 mod handling;
 mod internal_redirect;
@@ -45,6 +46,7 @@ use lowroad_store::clock;
 
 use crate::access::{RequestOutcome, WorkerAccessLog};
 use crate::cache_counters::CacheCounters;
+use crate::is_from_daemon;
 use crate::request_metrics::{MetricsRecorder, RequestMetrics, ResponseRecord};
 use crate::request_traces::{ServerSpan, WorkerTracer};
 use crate::responder::RequestResponder;
@@ -340,6 +342,15 @@ impl<W: Effects> RequestDecider<'_, W> {
             is_fallback: false,
             rewritten_target: None,
         };
+        if site.rules.header_patterns.has_variables() && context.set_variable_fields(responder) {
+            // The soft-interrupt level would send the fields of one response to all clients.
+            self.effects.trace(TraceEvent::HasAccessRules);
+            if is_from_daemon(request.user_agent(), responder.exchange.peer) {
+                let site_path = context.site_path();
+                let refused = responder.refuse_by_rule(site_path, StatusCode::FORBIDDEN, &[]);
+                return generated_response(refused);
+            }
+        }
         // The certificate is checked before the access rules, so that no password is verified for a client without it.
         if !has_required_certificate(&context.matches, responder.exchange) {
             self.effects.trace(TraceEvent::NoClientCertificate);
@@ -412,6 +423,9 @@ impl<W: Effects> RequestDecider<'_, W> {
             is_fallback: pending.is_fallback,
             rewritten_target: pending.rewritten_target.as_ref(),
         };
+        if pending.site.rules.header_patterns.has_variables() {
+            context.set_variable_fields(responder);
+        }
         let mut lookup = ResponseLookup {
             sites: self.sites,
             effects: self.effects,

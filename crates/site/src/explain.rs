@@ -267,6 +267,12 @@ impl Effects for ExplainTrace<'_> {
         if let Some(upstream) = call.route.handler.explain_member(&probe) {
             self.notes.borrow_mut().details.push(("asks", upstream));
         }
+        let lines = call.route.handler.explain_request(&call.preview(exchange));
+        let mut notes = self.notes.borrow_mut();
+        for (number, text) in lines.into_iter().enumerate() {
+            let name = if number == 0 { "sends" } else { "" };
+            notes.details.push((name, text));
+        }
         // The decision ends here as if the call were running.
         CallStatus::Running(Box::new(()))
     }

@@ -19,7 +19,7 @@ use lowroad_http::request::Request;
 use lowroad_http::status::StatusCode;
 use lowroad_http::stored_head::StoredSection;
 use lowroad_limits::RefusalReason;
-use lowroad_request_conditions::RequestFacts;
+use lowroad_request_conditions::ConditionInput;
 use lowroad_site_rules::SiteFields;
 use lowroad_store::object::{BodyLocation, Representation};
 
@@ -55,10 +55,10 @@ pub struct RequestResponder<'r, 'o> {
 }
 
 impl<'r> RequestResponder<'r, '_> {
-    /// The facts on which conditions depend.
-    pub fn facts(&self) -> RequestFacts<'r> {
+    /// The input of conditions.
+    pub fn condition_input(&self) -> ConditionInput<'r> {
         let tls = self.exchange.tls.as_ref();
-        RequestFacts {
+        ConditionInput {
             request: self.request,
             client: self.exchange.peer,
             is_https: self.exchange.is_https(),

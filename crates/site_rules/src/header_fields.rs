@@ -1,9 +1,12 @@
 //! Header rules of a site (`[[site.header]]`, `hsts`). They apply to all responses: files, programs and origins (also
 //! interim responses), redirects and refusals.
 
-use lowroad_config::{self as config, MatchScope, PatternSet, PatternSetBuilder, SiteConfig};
+use lowroad_config::{
+    self as config, HeaderRule, MatchScope, PathPattern, PatternSet, PatternSetBuilder, SiteConfig,
+};
 use lowroad_http::fields::ResponseFields;
 use lowroad_http::status::StatusCode;
+use lowroad_variables::{Dependence, RequestFacts, Template, TemplateInput};
 
 use crate::SiteRules;
 
@@ -17,6 +20,16 @@ pub struct SiteFields<'a> {
     appended: Vec<HeaderPair<'a>>,
     /// Lines that are added if there is no field of their name.
     defaults: Vec<HeaderPair<'a>>,
+    /// Lines with variables. They are never stored: each response gets them when it is sent.
+    variable_lines: Vec<VariableLine<'a>>,
+}
+
+/// A field line whose value depends on the request.
+struct VariableLine<'a> {
+    name: &'a str,
+    value: &'a Template,
+    /// The pattern of the rule, which captures a part of the path.
+    pattern: &'a PathPattern,
 }
 
 /// The patterns of the rules that set fields of responses.
@@ -24,6 +37,8 @@ pub struct HeaderPatterns {
     set: PatternSet,
     /// The number of patterns of `cache_control`, which come first.
     cache_control_count: usize,
+    /// Whether a rule has a value with variables.
+    has_variables: bool,
 }
 
 /// A field name and a value.
@@ -69,13 +84,70 @@ impl<'a> SiteFields<'a> {
             }
             for (name, value) in &rule.set {
                 fields.discard_earlier(name);
-                fields.set.push((name, value));
+                match value.constant() {
+                    Some(value) => fields.set.push((name, value)),
+                    // The response's own field is removed, also from the stored head.
+                    None => {
+                        fields.removed.push(name);
+                        fields.add_variable_line(name, value, rule);
+                    }
+                }
+            }
+            for (name, value) in &rule.append {
+                match value.constant() {
+                    Some(value) => fields.appended.push((name, value)),
+                    None => fields.add_variable_line(name, value, rule),
+                }
             }
             let lines = |(name, value): &'a (String, String)| (name.as_str(), value.as_str());
-            fields.appended.extend(rule.append.iter().map(lines));
             fields.defaults.extend(rule.default.iter().map(lines));
         }
         fields
+    }
+
+    fn add_variable_line(&mut self, name: &'a str, value: &'a Template, rule: &'a HeaderRule) {
+        self.variable_lines.push(VariableLine {
+            name,
+            value,
+            pattern: &rule.pattern,
+        });
+    }
+
+    /// Whether a line has variables.
+    pub fn has_variables(&self) -> bool {
+        !self.variable_lines.is_empty()
+    }
+
+    /// The field lines with variables for a request, with CRLFs. Lines with empty values are omitted. Vary names the
+    /// request fields on which the values depend.
+    pub fn expand_variables(&self, path: &[u8], facts: &dyn RequestFacts) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut put = |name: &str, value: &[u8]| {
+            out.extend_from_slice(name.as_bytes());
+            out.extend_from_slice(b": ");
+            out.extend_from_slice(value);
+            out.extend_from_slice(b"\r\n");
+        };
+        let mut vary: Vec<&str> = Vec::new();
+        for line in &self.variable_lines {
+            let input = TemplateInput {
+                facts,
+                captures: &[line.pattern.capture(path).unwrap_or_default()],
+            };
+            let value = line.value.field_value(input);
+            if !value.is_empty() {
+                put(line.name, &value);
+            }
+            for dependence in line.value.dependences() {
+                if let Dependence::Field(name) = dependence
+                    && !vary.iter().any(|it| it.eq_ignore_ascii_case(name))
+                {
+                    vary.push(name);
+                }
+            }
+        }
+        vary.iter().for_each(|name| put("Vary", name.as_bytes()));
+        out
     }
 
     /// Applies the rules to the fields of a program's response. The rules add a field to an interim response only if
@@ -152,6 +224,8 @@ impl<'a> SiteFields<'a> {
         for lines in [&mut self.set, &mut self.appended, &mut self.defaults] {
             lines.retain(|line| !has_name(line, name));
         }
+        self.variable_lines
+            .retain(|line| !line.name.eq_ignore_ascii_case(name));
     }
 }
 
@@ -168,7 +242,17 @@ impl HeaderPatterns {
         HeaderPatterns {
             set: patterns.build([]),
             cache_control_count: site.cache_control.len(),
+            has_variables: site.headers.iter().any(|rule| {
+                let mut values = rule.set.iter().chain(&rule.append);
+                values.any(|(_, value)| value.constant().is_none())
+            }),
         }
+    }
+
+    /// Whether a rule has a value with variables.
+    #[inline]
+    pub fn has_variables(&self) -> bool {
+        self.has_variables
     }
 
     /// The number of the first `cache_control`, and the numbers of all header rules, that match a decoded path.
@@ -194,18 +278,21 @@ fn has_name(line: &HeaderPair<'_>, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lowroad_config::HeaderRule;
 
     fn rule(kind: &str, name: &str, value: &str) -> HeaderRule {
         let lines = |of: &str| match kind == of {
-            true => vec![(name.to_string(), value.to_string())],
+            true => vec![(name.to_string(), Template::literal(value))],
             false => Vec::new(),
+        };
+        let default = match kind {
+            "default" => vec![(name.to_string(), value.to_string())],
+            _ => Vec::new(),
         };
         HeaderRule {
             pattern: config::PathPattern::everything(),
             set: lines("set"),
             append: lines("append"),
-            default: lines("default"),
+            default,
             remove: match kind {
                 "remove" => vec![name.to_ascii_lowercase()],
                 _ => Vec::new(),

@@ -1,10 +1,68 @@
 //! Destinations of redirects and rewrites: captures, encoding, and the forms of a path.
 
+use std::borrow::Cow;
+use std::net::{IpAddr, Ipv4Addr};
+
+use lowroad_variables::{TemplateScope, TlsFacts};
+
 use super::*;
 use crate::RequestConditions;
 
 fn regex(text: &str) -> PathSelector {
     PathSelector::Regex(PathExpression::parse(text).expect("an expression"))
+}
+
+fn template(text: &str) -> Template {
+    Template::parse(text, TemplateScope::url(9)).expect(text)
+}
+
+/// A request with this query, and a host.
+struct QueryFacts<'q>(Option<&'q str>);
+
+impl RequestFacts for QueryFacts<'_> {
+    fn authority(&self) -> &[u8] {
+        b"h.example:81"
+    }
+
+    fn client(&self) -> IpAddr {
+        Ipv4Addr::LOCALHOST.into()
+    }
+
+    fn client_port(&self) -> u16 {
+        0
+    }
+
+    fn is_https(&self) -> bool {
+        false
+    }
+
+    fn method(&self) -> &str {
+        "GET"
+    }
+
+    fn path(&self) -> &[u8] {
+        b"/"
+    }
+
+    fn query(&self) -> Option<&[u8]> {
+        self.0.map(str::as_bytes)
+    }
+
+    fn request_uri(&self) -> Cow<'_, [u8]> {
+        b"/%61?b"[..].into()
+    }
+
+    fn fields(&self) -> Box<dyn Iterator<Item = (&[u8], &[u8])> + '_> {
+        Box::new(std::iter::empty())
+    }
+
+    fn request_id(&self) -> u128 {
+        0
+    }
+
+    fn tls(&self) -> Option<TlsFacts<'_>> {
+        None
+    }
 }
 
 /// Decodes a path.
@@ -26,13 +84,13 @@ fn decoded(raw: &[u8]) -> Vec<u8> {
 fn rewritten(from: PathSelector, to: &str, path: &[u8], query: Option<&str>) -> Option<String> {
     let rewrite = RewriteConfig {
         from,
-        to: to.to_string(),
+        to: template(to),
         missing: false,
         conditions: RequestConditions::default(),
     };
     let decoded = decoded(path);
     let path = RequestPath::new(path, &decoded);
-    let target = rewrite.target(path, query.map(str::as_bytes))?;
+    let target = rewrite.target(path, &QueryFacts(query))?;
     Some(String::from_utf8(target).expect("ASCII"))
 }
 
@@ -84,7 +142,7 @@ fn regex_groups_replace_their_numbers_in_target() {
         ),
         (
             r"^/(a)?(b)?$",
-            "/[$1][$2][$3]$x$",
+            "/[$1][$2][$3]$$x$$",
             "/b",
             None,
             Some("/[][b][]$x$"),
@@ -168,13 +226,13 @@ fn regexes_are_compared_by_text() {
 fn location(from: &str, to: &str, path: &[u8], query: Option<&str>) -> Option<String> {
     let redirect = RedirectConfig {
         from: PathSelector::Pattern(PathPattern::parse(from).expect("a pattern")),
-        to: to.to_string(),
+        to: template(to),
         status: 301,
         conditions: RequestConditions::default(),
     };
     let decoded = decoded(path);
     let path = RequestPath::new(path, &decoded);
-    let bytes = redirect.location(path, query.map(str::as_bytes))?;
+    let bytes = redirect.location(path, &QueryFacts(query))?;
     Some(String::from_utf8(bytes).expect("ASCII"))
 }
 
@@ -184,6 +242,20 @@ fn redirect_location_has_captures_query_and_fragment() {
         ("/a", "/b", "/a", None, Some("/b")),
         ("/a", "/b", "/c", None, None),
         ("/a", "/b", "/a", Some("x=1&y"), Some("/b?x=1&y")),
+        (
+            "/a",
+            "https://$host$request_uri",
+            "/a",
+            None,
+            Some("https://h.example/%61?b"),
+        ),
+        (
+            "/a",
+            "https://$authority/$scheme",
+            "/a",
+            None,
+            Some("https://h.example:81/http"),
+        ),
         ("/a", "/b", "/a", Some(""), Some("/b?")),
         ("/a", "/b?own", "/a", Some("x=1"), Some("/b?own")),
         ("/a", "/b#part", "/a", Some("x=1"), Some("/b?x=1#part")),

@@ -29,7 +29,12 @@ pub fn man_page(version: &str) -> String {
     let mut page = format!(".TH lowroad.toml 5 \"\" \"lowroad {}\"\n", escape(version));
     page += NAME;
     page += &roff(overview::INTRO);
-    for part in [overview::FILE, overview::VALUES, overview::PATTERNS] {
+    for part in [
+        overview::FILE,
+        overview::VALUES,
+        overview::PATTERNS,
+        overview::VARIABLES,
+    ] {
         page += &roff(&part.replace("\n## ", "\n# "));
     }
     page += ".SH TABLES\n";

@@ -32,7 +32,12 @@ fn overview_page() -> String {
             table.title
         );
     }
-    for part in [overview::FILE, overview::VALUES, overview::PATTERNS] {
+    for part in [
+        overview::FILE,
+        overview::VALUES,
+        overview::PATTERNS,
+        overview::VARIABLES,
+    ] {
         page += &format!("\n{}\n", part.trim());
     }
     page

@@ -312,6 +312,31 @@ pub(super) const VALUES: &str = r#"
 | list | an array; a list of one element may be the element alone |
 "#;
 
+pub(super) const VARIABLES: &str = r#"
+## Variables
+
+[Redirects](site-redirect.md), [rewrites](site-rewrite.md), [response fields](site-header.md), [fields of requests](site-route-request.md) and `env` of [routes](site-route.md) may contain
+`$name` or `${name}`; `$$` is a dollar sign. [Access logs](log.md) have variables of their own, as in nginx.
+
+| variable | |
+|---|---|
+| `$host`, `$authority` | the requested host: without its port, and with it |
+| `$scheme`, `$method` | `http` or `https`; the method |
+| `$path`, `$query` | the path, decoded; the query as sent |
+| `$request_uri` | path and query as sent |
+| `$arg_NAME` | the first parameter of the query with this name, decoded |
+| `$cookie_NAME`, `$header_NAME` | the first cookie or request field with this name; `_` in the name of a field is `-` |
+| `$client`, `$client_port` | the client's address and port |
+| `$request_id` | 32 hexadecimal digits, different for each request |
+| `$site` | the first name of the site |
+| `$tls_version`, `$tls_cipher`, `$tls_server_name` | of the client's TLS connection |
+| `$client_certificate_subject`, `…_issuer`, `…_serial`, `…_fingerprint` | of the client's verified certificate |
+| `$1` to `$9` | captures of the pattern or regular expression |
+
+A request without such a property has an empty value. A value can't leave its place: in a field, control characters are percent-encoded; in a path or a query,
+all characters with a meaning there, except in `$request_uri`, `$query` and captures, which are encoded already.
+"#;
+
 pub(super) const PATTERNS: &str = r#"
 ## Patterns
 

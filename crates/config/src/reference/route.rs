@@ -1,4 +1,4 @@
-//! The reference of `[[site.route]]` and `[site.route.cache]`.
+//! The reference of `[[site.route]]`, `[site.route.request]` and `[site.route.cache]`.
 
 use super::conditions::{CONDITION_COUNT, with_conditions};
 use super::{KeyReference, TableReference};
@@ -8,7 +8,7 @@ const ROUTE_KEYS: &[KeyReference] = &[
     KeyReference::optional("module", "name", "Handler: the [module](module.md) of this name."),
     KeyReference::optional("cgi", "path or `true`", "Handler: the CGI programs (RFC 3875) in this folder; or this program, for all paths of the route; with `true`, programs among the site's files."),
     KeyReference::optional("fastcgi", "`\"unix:PATH\"`, `\"HOST:PORT\"`, or array of them", "Handler: the FastCGI server at this address, for example php-fpm; one of [several](../programs.md#several-fastcgi-servers). All addresses of a host name are servers."),
-    KeyReference::optional("origin", "URL or name", "Handler: an HTTP server, at `\"http://HOST:PORT\"`, `\"https://HOST\"` or `\"unix:/PATH\"`; or the [origin](origin.md) of this name. Responses are [stored](../accelerator.md) as they permit."),
+    KeyReference::optional("origin", "URL or name", "Handler: an HTTP server, at `\"http://HOST:PORT\"`, `\"https://HOST\"` or `\"unix:/PATH\"`, perhaps with a [path](#paths-of-origins); or the [origin](origin.md) of this name. Responses are [stored](../accelerator.md) as they permit."),
     KeyReference::optional("pages", "name or `true`", "Handler: the site's files are [templates](../pages.md), with queries to the [database](database.md) of this name; with `true`, without a default database."),
     KeyReference::with_default("missing", "boolean", "false", "Apply only to paths without a file."),
     KeyReference::with_default("timeout", "duration, 1ms to 24h", "\"30s\"", "From the complete request (with `request_buffering = false`, its head) to the head of the response, and between two parts of a body. Longer: 504."),
@@ -22,7 +22,7 @@ const ROUTE_KEYS: &[KeyReference] = &[
     KeyReference::with_described_default("compress", "boolean, or array of `\"br\"`, `\"zstd\"`, `\"gzip\"`", "`programs` of [`[site.compress]`](site-compress.md)", "[Compress responses](../programs.md#compression) on the fly with one of these codings; `true` means the fast ones, zstd and gzip."),
     KeyReference::with_default("head_len_max", "size, 1K to 1M", "\"64K\"", "The head of a program's response. Longer: 502, and a line in the error log.").only_with(&["cgi", "fastcgi"]),
     KeyReference::with_default("fields_max", "8 to 4096", "256", "Fields of such a head. More: 502, and a line in the error log.").only_with(&["cgi", "fastcgi"]),
-    KeyReference::optional("env", "table", "`[site.route.env]`: environment variables in addition to those of the request; texts, numbers, booleans and [secrets](README.md#secrets).").only_with(&["cgi", "fastcgi"]),
+    KeyReference::optional("env", "table", "`[site.route.env]`: environment variables in addition to those of the request; texts, numbers, booleans and [secrets](README.md#secrets). Values may contain [variables](README.md#variables) and `$1`, the text of the pattern's last wildcard.").only_with(&["cgi", "fastcgi"]),
     KeyReference::with_described_default("memory", "size, 1M to 1024G, or 0 with `cgi`", "`\"1G\"` with `cgi`, `\"32M\"` with `pages`", "With `cgi`: address space of the program and of each of its children; 0: no limit. With `pages`: memory of a page while it is made, for values, rows and text; beyond it 500. A request body may take an eighth of it.").only_with(&["cgi", "pages"]),
     KeyReference::with_described_default("user", "text", "`\"nobody\"` if the server stays root, else the server's", "The user of the programs, with that user's group and no other. Only a server that stays root (`user = \"root\"` in [`[server]`](server.md)) can run programs as another user; with `\"root\"` they run as root.").only_with(&["cgi"]),
     KeyReference::with_default("cpu", "duration, 1s to 24h", "\"30s\"", "Processor time of the program and of each of its children, in whole seconds.").only_with(&["cgi"]),
@@ -38,6 +38,10 @@ const ROUTE_KEYS: &[KeyReference] = &[
     KeyReference::with_default("internal_redirects", "boolean", "false", "A response may name what is sent instead, by X-Accel-Redirect or X-Sendfile ([files that programs name](../programs.md#files-that-programs-name)).").only_with(&["origin"]),
     KeyReference::with_default("internal", "boolean", "false", "Clients get 404: only [rewrites](site-rewrite.md), fallbacks and [programs that name its paths](../programs.md#files-that-programs-name) lead to the route."),
     KeyReference::with_default("own_redirects", "boolean", "true", "If `Location` or `Content-Location` of a response has the server's own address (`http://127.0.0.1:3000/x`), send only the path (`/x`), which is at the address that the client requested.").only_with(&["origin"]),
+    KeyReference::optional("strip_prefix", "path", "Remove this front of the path from requests to the origin ([paths of origins](#paths-of-origins)). All paths of the pattern must begin with it and a slash.").only_with(&["origin"]),
+    KeyReference::optional("add_prefix", "path, percent-encoded", "Put this in front of the rest of the path. Not with a path in the URL of the origin, which means the same.").only_with(&["origin"]),
+    KeyReference::with_default("restore_prefix", "boolean", "true", "Translate paths in `Location`, `Content-Location`, `Refresh` and the `Path` of `Set-Cookie` of responses back. Also with `add_prefix` and with a path in the URL of the origin.").only_with(&["strip_prefix"]),
+    KeyReference::optional("request", "table", "See [`[site.route.request]`](site-route-request.md).").only_with(&["origin"]),
     KeyReference::optional("cache", "table", "See [`[site.route.cache]`](site-route-cache.md).").only_with(&["origin"]),
 ];
 
@@ -57,6 +61,10 @@ order of the file, after redirects and before files; the first that matches appl
         ("origin", "origin = \"http://a\""),
         ("pages", "pages = true"),
         ("origin = \"http…\"", "origin = \"http://a\""),
+        (
+            "strip_prefix",
+            "origin = \"http://a\"\nstrip_prefix = \"/x\"",
+        ),
     ],
     keys: &with_conditions::<{ ROUTE_KEYS.len() + CONDITION_COUNT }>(ROUTE_KEYS),
     notes: r#"
@@ -70,6 +78,30 @@ origins never receive it.
 If a site has routes with `header` or `cookie`, the responses of all its routes name those fields in Vary, so that neither this server nor a cache in front of it
 mixes them up. If one of them is a field that [proxies report](site.md#clients-behind-proxies) (`header = "X-Forwarded-Proto: https"`), responses of
 the site's routes are not stored, because any client can send it. [More about conditions](site-rule-not.md).
+
+## Paths of origins
+
+A request keeps its path, unless the route has `strip_prefix`, `add_prefix` or a path in the URL of the origin. A path in the URL replaces the text of
+the pattern before its first wildcard, up to its last slash; whether the URL ends in a slash makes no difference. With a pattern without wildcards, it
+replaces the whole path. `strip_prefix` takes the place of that text. A URL that ends in a single `/` has no path.
+
+| pattern | `origin` and keys | request | origin gets |
+|---|---|---|---|
+| `/api/**` | `http://app` or `http://app/` | `/api/x?q` | `/api/x?q` |
+| `/api/**` | `http://app`, `strip_prefix = "/api"` | `/api/x?q` | `/x?q` |
+| `/api/**` | `http://app`, `strip_prefix = "/api"` | `/api/` | `/` |
+| `/api/**` | `http://app/v2` or `http://app/v2/` | `/api/x` | `/v2/x` |
+| `/api/**` | `http://app`, `add_prefix = "/v2"` | `/api/x` | `/v2/api/x` |
+| `/api/v1/**` | `http://app/v2`, `strip_prefix = "/api"` | `/api/v1/x` | `/v2/v1/x` |
+| `/**` | `http://app/v2` | `/x` | `/v2/x` |
+| `/api` | `http://app/v2/` | `/api` | `/v2/` |
+
+The rest of the path keeps the bytes that the client sent (`%2F`, `;`, `//`). The origin gets the removed prefix in `X-Forwarded-Prefix`, after that of a
+[trusted proxy](site.md#clients-behind-proxies), and a translated `Destination` (WebDAV). Stored responses, purges and rules have the client's path.
+
+In responses, a path below the added prefix gets the removed one again; other paths and other hosts are not changed. A path that begins
+with the removed prefix already is not changed either, because the application knows it from `X-Forwarded-Prefix`. A cookie for `/` becomes one for the
+removed prefix. `restore_prefix = false` leaves the fields as they are. Paths in bodies are never changed.
 
 ## CGI
 
@@ -120,6 +152,62 @@ missing = true
 fastcgi = "unix:/run/php/php-fpm.sock"
 script = "/index.php"
 ```
+"#,
+};
+
+pub(super) const REQUEST: TableReference = TableReference {
+    header: "[site.route.request]",
+    title: "fields of requests to an origin",
+    intro: "Changes the fields that an origin gets in place of the client's. Values may contain [variables](README.md#variables), and `$1`: the text of the last wildcard, if the pattern of the route ends in one.",
+    context: "[[site]]\nroot = \"r\"\n[[site.route]]\npattern = \"/**\"\norigin = \"http://a\"\n[site.route.request]\n",
+    with_lines: &[],
+    keys: &[
+        KeyReference::with_described_default(
+            "host",
+            "host",
+            "as `host` of the [origin](origin.md)",
+            "The value of Host: a host, `$host`, `$authority`, or a combination of them (`$host:8080`). If the result is not a host, the default applies.",
+        ),
+        KeyReference::optional(
+            "set",
+            "table",
+            "Fields with their values; each replaces all fields of its name, also those that the server adds (`X-Forwarded-For`). A field with an empty value is not sent.",
+        ),
+        KeyReference::optional(
+            "append",
+            "table",
+            "Fields with their values; each is added to the fields of its name.",
+        ),
+        KeyReference::optional("remove", "list of names", "Fields to remove."),
+    ],
+    notes: r#"
+```toml
+[[site]]
+listen = "*:80"
+
+[[site.route]]
+pattern = "/**"
+origin = "http://127.0.0.1:3000"
+
+[site.route.request]
+set = { X-Request-ID = "$request_id", X-Tenant = "$cookie_tenant" }
+remove = "Accept-Language"
+```
+
+- The server manages these fields itself: `Connection`, `Content-Length`, `Expect`, `If-…`, `Keep-Alive`, `Max-Forwards`, `Proxy-Connection`, `Range`, `TE`,
+  `Trailer`, `Transfer-Encoding`, `Upgrade`, `Via`, `traceparent`, `tracestate`.
+- A value is sent in one line: control characters of variables are percent-encoded.
+- `lowroad explain` shows the request for a URL.
+
+## Stored responses
+
+A stored response is sent only to clients for which the origin would get the same request:
+
+- Host, path, query and scheme are a part of the key under which a response is stored, and so is all that is made of them (`$host`, `$arg_NAME`, …).
+- Of `$header_NAME` and `$cookie_NAME`, the responses of the route name the field (`NAME`, `Cookie`) in `Vary`, for this server and for caches in front of it.
+- With a variable of the client or its TLS connection (`$client`, `$tls_…`, …), no response of the route is stored. Fields in which proxies
+  report the client (`X-Real-IP`, `X-Forwarded-For`) are an exception: the server sends these without any setting, too. Nor does `$request_id` count, which is
+  different for each request.
 "#,
 };
 

@@ -203,7 +203,7 @@ const REDIRECT_KEYS: &[KeyReference] = &[
     KeyReference::required(
         "to",
         "text",
-        "The destination: `/PATH`, `http://HOST/PATH` or `https://HOST/PATH`, percent-encoded where needed. May contain [captures](#captures), but not before the path.",
+        "The destination: `/PATH`, `http://HOST/PATH` or `https://HOST/PATH`, percent-encoded where needed. May contain [variables](README.md#variables) and [captures](#captures); in HOST only `$host` and `$authority`.",
     ),
     KeyReference::with_default(
         "status",
@@ -237,7 +237,9 @@ status = 302
 
 ## Captures
 
-In the path, query or fragment of `to`:
+All variables of the URL are allowed: `$host`, `$authority`, `$scheme`, `$method`, `$path`, `$query`, `$request_uri`, `$arg_NAME` and `$site`. Others are not, because
+caches know a redirect by its URL. `https://$host$request_uri` is the same URL with https; a request without Host is not redirected there. In the path,
+query or fragment of `to`:
 
 - `$1` is the text that the wildcard at the end of `from` matched.
 - `$1` to `$9` are the texts that the groups of `regex` matched; empty for a group without a match.
@@ -266,7 +268,7 @@ const REWRITE_KEYS: &[KeyReference] = &[
     KeyReference::required(
         "to",
         "text",
-        "The new target: `/PATH` or `/PATH?QUERY`, percent-encoded where needed, with `$1` to `$9` and `$query` [as in redirects](site-redirect.md#captures).",
+        "The new target: `/PATH` or `/PATH?QUERY`, percent-encoded where needed, with [variables and captures](site-redirect.md#captures) as in redirects.",
     ),
     KeyReference::with_default(
         "missing",
@@ -331,12 +333,12 @@ a matching pattern apply, in the order of the file, each to the result of those 
         KeyReference::optional(
             "set",
             "table",
-            "Fields with their values; each replaces all fields of its name.",
+            "Fields with their values; each replaces all fields of its name. With [variables](README.md#variables).",
         ),
         KeyReference::optional(
             "append",
             "table",
-            "Fields with their values; each is added to the fields of its name.",
+            "Fields with their values; each is added to the fields of its name. With [variables](README.md#variables).",
         ),
         KeyReference::optional(
             "default",
@@ -367,5 +369,8 @@ remove = "Server"
 - Interim responses (103) get no fields of other names. Refusals get no `Cache-Control` or `Expires`.
 - `set` and `remove` also remove trailers of the name; `append` and `default` keep them.
 - The freshness lifetime of a stored response depends on the origin's own fields only.
+- A value with variables is not stored with a response, but made for each request; if it is empty, no field is sent. `Vary` names the fields of
+  `$header_NAME` and `$cookie_NAME`; caches in front of the server can't distinguish more. `$1` is the text of the last wildcard of `pattern`. `Cache-Control` and `Expires`
+  have no variables. The [fast path](../softirq.md) never answers such a path.
 "#,
 };

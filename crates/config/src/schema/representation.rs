@@ -1,5 +1,7 @@
 //! Representations of a site's files: content codings, fields, redirects.
 
+use lowroad_variables::Template;
+
 use super::RequestConditions;
 use crate::{PathPattern, PathSelector};
 
@@ -70,9 +72,8 @@ pub struct PatternRule {
 pub struct RedirectConfig {
     /// The paths.
     pub from: PathSelector,
-    /// An absolute path or an `http`/`https` URL, percent-encoded; `$1` in its path, query or fragment stands
-    /// for captured text, `$query` for the request's query.
-    pub to: String,
+    /// An absolute path or an `http`/`https` URL, percent-encoded, with variables and captures.
+    pub to: Template,
     /// 301, 302, 303, 307 or 308. Default 301.
     pub status: u16,
     /// Further conditions on requests.
@@ -84,8 +85,8 @@ pub struct RedirectConfig {
 pub struct RewriteConfig {
     /// The paths.
     pub from: PathSelector,
-    /// An absolute path, percent-encoded, perhaps with a query; `$1` and `$query` as in a redirect.
-    pub to: String,
+    /// An absolute path, percent-encoded, perhaps with a query; variables and captures as in a redirect.
+    pub to: Template,
     /// It applies only if no file is at the path, and no route takes the path regardless of files. Default false.
     pub missing: bool,
     /// Further conditions on requests.
@@ -97,10 +98,11 @@ pub struct RewriteConfig {
 pub struct HeaderRule {
     /// The paths. Default: all.
     pub pattern: PathPattern,
-    /// Names as written (tokens) and values, each set in place of any field of that name.
-    pub set: Vec<(String, String)>,
+    /// Names as written (tokens) and values, each set in place of any field of that name. A value with variables is
+    /// computed for each response; if it is empty, no field is sent.
+    pub set: Vec<(String, Template)>,
     /// Names and values of lines that are added to existing fields of the same name.
-    pub append: Vec<(String, String)>,
+    pub append: Vec<(String, Template)>,
     /// Names and values of fields for responses without a field of that name.
     pub default: Vec<(String, String)>,
     /// Names, in lower case, of fields to remove.

@@ -4,7 +4,12 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::{BalanceConfig, CacheConfig, OfferedCoding, OriginConfig, RequestConditions};
+use lowroad_variables::Template;
+
+use super::{
+    BalanceConfig, CacheConfig, OfferedCoding, OriginConfig, PathPrefixes, RequestConditions,
+    RequestRule,
+};
 use crate::PathPattern;
 
 /// Paths for which one handler gets the requests, of all methods. `[[site.route]]`
@@ -34,6 +39,10 @@ pub struct RouteConfig {
     /// If Location or Content-Location of an origin's response names the server's own address, it is reduced to the
     /// path, so that clients stay at this server. Default true. Key `own_redirects`.
     pub own_redirects: bool,
+    /// The path of requests to an origin.
+    pub prefixes: PathPrefixes,
+    /// The fields of requests to an origin.
+    pub request: RequestRule,
     /// Responses of an origin may name an internal redirect, as those of CGI and FastCGI programs may. Default
     /// false. Key `internal_redirects`.
     pub internal_redirects: bool,
@@ -88,6 +97,8 @@ impl RouteConfig {
             tunnels_max: RouteConfig::TUNNELS_MAX,
             client_share_percent: RouteConfig::CLIENT_SHARE_PERCENT,
             own_redirects: true,
+            prefixes: PathPrefixes::default(),
+            request: RequestRule::default(),
             internal_redirects: false,
             internal: false,
             head_len_max: RouteConfig::HEAD_LEN_MAX,
@@ -142,7 +153,7 @@ pub struct CgiConfig {
     pub path: Option<PathBuf>,
     /// Environment variables in addition to those of RFC 3875 §4.1; none of those, and
     /// no `HTTP_…`. `[site.route.env]`
-    pub env: Vec<(String, String)>,
+    pub env: Vec<(String, Template)>,
     /// Bytes of address space for a program and each of its children, 1 MiB to 1 TiB; 0 = no limit.
     /// Default 1 GiB. Key `memory`.
     pub memory_len_max: u64,
@@ -193,7 +204,7 @@ pub struct FastCgiConfig {
     pub keeps_connections: bool,
     /// Parameters in addition to those of RFC 3875 §4.1, such as `DOCUMENT_ROOT` or `SCRIPT_FILENAME` for a
     /// server with a different file system. `[site.route.env]`
-    pub env: Vec<(String, String)>,
+    pub env: Vec<(String, Template)>,
 }
 
 impl FastCgiConfig {

@@ -1,9 +1,17 @@
 //! Routes, modules and databases: the result of valid sections, and the problem for each mistake.
 
 use super::*;
+use lowroad_variables::Dependence;
 
 fn pattern(text: &str) -> PathPattern {
     PathPattern::parse(text).expect("a pattern")
+}
+
+fn templates(pairs: &[(&str, &str)]) -> Vec<(String, Template)> {
+    let pairs = pairs.iter();
+    pairs
+        .map(|(name, value)| (name.to_string(), Template::literal(value)))
+        .collect()
 }
 
 fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -79,7 +87,7 @@ fn all_keys_of_route_are_read() {
         cpu_s_max: 2,
         user: Some("worker".into()),
         // The entries of tables with free-form keys are sorted.
-        env: pairs(&[("EMPTY", ""), ("LANG", "C"), ("N", "5"), ("YES", "true")]),
+        env: templates(&[("EMPTY", ""), ("LANG", "C"), ("N", "5"), ("YES", "true")]),
         processes_max: 100,
         // Relative paths are relative to the folder of the configuration file.
         ..CgiConfig::new(Some("/etc/lowroad/programs".into()))
@@ -89,7 +97,7 @@ fn all_keys_of_route_are_read() {
         index: "start.php".into(),
         connections_max: 3,
         keeps_connections: true,
-        env: pairs(&[("DOCUMENT_ROOT", "/inside")]),
+        env: templates(&[("DOCUMENT_ROOT", "/inside")]),
         script_root: Some("/etc/lowroad/there".into()),
         ..FastCgiConfig::new(UpstreamAddress::Unix("/etc/lowroad/run/fpm.sock".into()))
     };
@@ -784,4 +792,160 @@ fn cgi_among_site_files_and_fastcgi_without_scripts() {
     };
     assert_eq!(fastcgi.script.as_deref(), Some(""));
     assert_eq!(fastcgi.script_root, Some("/there".into()));
+}
+
+/// A site with one route to an origin.
+fn origin_route(pattern: &str, url: &str, keys: &str) -> String {
+    format!(
+        "[[site]]\nroot = \"r\"\n[[site.route]]\npattern = \"{pattern}\"\norigin = \"{url}\"\n{keys}"
+    )
+}
+
+#[test]
+fn path_in_url_of_origin_replaces_the_front_of_the_pattern() {
+    for (pattern, url, keys, strip, add) in [
+        ("/api/**", "http://a", "", "", ""),
+        ("/api/**", "http://a/", "", "", ""),
+        ("/api/**", "http://a/app/", "", "/api", "/app"),
+        ("/api/**", "http://a:81/app", "", "/api", "/app"),
+        ("/**", "http://a/app/", "", "", "/app"),
+        ("/api*", "http://a/app/", "", "", "/app"),
+        ("/api/v1/*.json", "http://a/app/", "", "/api/v1", "/app"),
+        ("*.php", "http://a/app/", "", "", "/app"),
+        ("/api", "http://a/app/", "", "/api", "/app/"),
+        (
+            "/api/v1/**",
+            "http://a/app",
+            "strip_prefix = \"/api\"\n",
+            "/api",
+            "/app",
+        ),
+        (
+            "/api/**",
+            "http://a",
+            "strip_prefix = \"/api/\"\n",
+            "/api",
+            "",
+        ),
+        (
+            "/api/**",
+            "http://a",
+            "add_prefix = \"/v%202/\"\n",
+            "",
+            "/v%202",
+        ),
+    ] {
+        let config = good(&origin_route(pattern, url, keys));
+        let route = &config.sites[0].routes[0];
+        let prefixes = PathPrefixes {
+            strip: strip.into(),
+            add: add.into(),
+            restores: true,
+        };
+        assert_eq!(route.prefixes, prefixes, "{pattern} {url} {keys}");
+        let RouteTo::Origin(origin) = &route.to else {
+            panic!("an origin");
+        };
+        let port = if url.contains(":81") { 81 } else { 80 };
+        assert_eq!(origin.name, format!("http://a:{port}"));
+    }
+}
+
+#[test]
+fn fields_of_requests_are_read() {
+    let text = origin_route(
+        "/api/**",
+        "http://a",
+        "restore_prefix = false\nstrip_prefix = \"/api\"\n[site.route.request]\nhost = \"$host:81\"\n\
+         set = { X-A = \"$client $1 $site\", X-B = \"\" }\nappend = { X-C = \"c\" }\nremove = \"Cookie\"\n",
+    );
+    let config = good(&text.replace("root = \"r\"", "root = \"r\"\nnames = \"S.example\""));
+    let route = &config.sites[0].routes[0];
+    assert!(!route.prefixes.restores);
+    let rule = &route.request;
+    assert_eq!(rule.host.as_ref().map(Template::as_str), Some("$host:81"));
+    assert_eq!(rule.set[0].1.variables().count(), 2, "the site is known");
+    assert_eq!(rule.set[1], ("X-B".into(), Template::literal("")));
+    assert_eq!(rule.append, [("X-C".into(), Template::literal("c"))]);
+    assert_eq!(rule.remove, ["cookie"]);
+    let dependences: Vec<_> = rule.dependences().collect();
+    assert_eq!(dependences, [("X-A", Dependence::Client)]);
+}
+
+#[test]
+fn mistakes_in_requests_of_origins_are_reported() {
+    let origin = |url: &str, keys: &str| origin_route("/api/**", url, keys);
+    let request = |keys: &str| origin("http://a", &format!("request = {{ {keys} }}\n"));
+    for (text, expected) in [
+        (
+            origin("http://a/../b", ""),
+            "\"http://a/../b\" is not the URL of an origin",
+        ),
+        (
+            origin("http://a/b?c", ""),
+            "\"http://a/b?c\" is not the URL of an origin",
+        ),
+        (
+            origin("http://a/b", "add_prefix = \"/c\"\n"),
+            "6:14: site[0].route[0].add_prefix: has no effect here (allowed: only with an origin without a path in its URL)",
+        ),
+        (
+            origin("http://a", "strip_prefix = \"/ap\"\n"),
+            "6:16: site[0].route[0].strip_prefix: the paths of /api/** do not all begin with /ap/ (allowed: the front of the pattern, up to a slash)",
+        ),
+        (
+            origin("http://a", "strip_prefix = \"/\"\n"),
+            "is not a prefix of paths (allowed: /PATH, decoded",
+        ),
+        (
+            origin("http://a", "add_prefix = \"/a%2fb\"\n"),
+            "is not a prefix of paths (allowed: /PATH in visible",
+        ),
+        (
+            origin("http://a", "restore_prefix = true\n"),
+            "restore_prefix: has no effect here",
+        ),
+        (
+            request("set = { Host = \"a\" }"),
+            "Host is not changed here (allowed: the key host)",
+        ),
+        (
+            request("set = { Content-Length = \"1\" }"),
+            "Content-Length is managed by the server",
+        ),
+        (
+            request("remove = [\"te\", \"Upgrade\"]"),
+            "Upgrade is managed by the server",
+        ),
+        (
+            request("set = { A = \"$foo\" }"),
+            "6:26: site[0].route[0].request.set.A: $foo is not a variable (allowed: $host, $authority, $client, ",
+        ),
+        (
+            request("set = { A = \"a\\r\\nB: c\" }"),
+            "is not a field value",
+        ),
+        (
+            request("set = { A = \"$2\" }"),
+            "$2 has no meaning here: the only capture is $1",
+        ),
+        (
+            request("set = { A = \"a\" }, remove = \"a\""),
+            "the rule names a twice (allowed: one of set, append and remove for each field)",
+        ),
+        (
+            request("host = \"$client\""),
+            "$client is not allowed here (allowed: $host, $authority, $site, $$ for a dollar sign)",
+        ),
+        (
+            request("host = \"a/b\""),
+            "\"a/b\" is not a host (allowed: HOST or HOST:PORT",
+        ),
+    ] {
+        let found = shown(&text);
+        assert!(found.contains(expected), "{found}");
+    }
+    let text = "[[site]]\nroot = \"r\"\n[[site.header]]\nset = { Cache-Control = \"$host\" }\n";
+    let expected = "Cache-Control has a variable (allowed: a constant value";
+    assert!(shown(text).contains(expected), "{}", shown(text));
 }

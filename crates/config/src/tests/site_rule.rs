@@ -118,8 +118,7 @@ fn regex_redirects_and_rewrites_are_read() {
          [[site.rewrite]]\nfrom = \"/a/**\"\nto = \"/b/$1\"\n",
     ));
     let site = &config.sites[0];
-    let location = site.redirects[0].location(RequestPath::new(b"/x/old", b"/x/old"), None);
-    assert_eq!(location.as_deref(), Some(&b"/x/new"[..]));
+    assert_eq!(site.redirects[0].to.as_str(), "/$1/new");
     let [front, move_] = &site.rewrites[..] else {
         panic!("two rewrites");
     };
@@ -137,8 +136,16 @@ fn rewrite_mistakes_are_reported() {
             regex("(", "/x"),
             "4:9: site[0].rewrite[0].regex: \"(\" is not a regular expression: unclosed group",
         ),
-        (regex("(a)", "/$2"), "has $2, but (a) has 1 groups"),
-        (to("/$2"), "a pattern captures at most $1"),
+        (
+            regex("(a)", "/$2"),
+            "5:8: site[0].rewrite[0].to: $2 has no meaning here: the only capture is $1 (allowed: $host, ",
+        ),
+        (to("/$2"), "the only capture is $1"),
+        (to("/$cookie_a"), "$cookie_a is not allowed here"),
+        (
+            to("/$1$2x"),
+            "5:10: site[0].rewrite[0].to: $2 has no meaning",
+        ),
         (to("x"), "not a target"),
         (to("https://a/"), "not a target"),
         (to("/a#b"), "not a target"),

@@ -55,7 +55,7 @@ fn all_keys_of_tls_are_read() {
     assert_eq!(site.tls, Some(expected));
     let set = &site.headers[0].set;
     let hsts = ("Strict-Transport-Security", "max-age=5; preload");
-    assert_eq!(set, &[(hsts.0.into(), hsts.1.into())]);
+    assert_eq!(set, &[(hsts.0.into(), Template::literal(hsts.1))]);
 }
 
 #[test]

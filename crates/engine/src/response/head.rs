@@ -1,6 +1,6 @@
 //! Writes the head of a response, field by field, for all protocols.
 
-use lowroad_http::fields::{FieldName, ResponseFields, StandardHeader};
+use lowroad_http::fields::{FieldLines, FieldName, ResponseFields, StandardHeader};
 use lowroad_http::h1::{self, BodyLen};
 use lowroad_http::h2::{self, hpack};
 use lowroad_http::head_writer::{HeadWriter, put_content_range};
@@ -15,6 +15,8 @@ pub struct HeadBuilder<'r> {
     status: StatusCode,
     /// The header block of HTTP/2. `None` if the stream has ended: then nothing is written.
     block: Option<h2::HeadInProgress>,
+    /// Field lines that are added at the end.
+    lines: &'r [u8],
     out: &'r mut Vec<u8>,
 }
 
@@ -37,8 +39,15 @@ impl<'r> HeadBuilder<'r> {
             wire,
             status,
             block,
+            lines: &[],
             out,
         }
+    }
+
+    /// The builder with field lines that are added at the end.
+    #[inline]
+    pub(super) fn with_lines(self, lines: &'r [u8]) -> HeadBuilder<'r> {
+        HeadBuilder { lines, ..self }
     }
 }
 
@@ -103,7 +112,11 @@ impl HeadBuilder<'_> {
     }
 
     /// Ends the head. Returns whether the caller has to write a body.
-    pub fn end(self, body: BodyLen) -> bool {
+    pub fn end(mut self, body: BodyLen) -> bool {
+        for (name, value) in FieldLines::new(self.lines) {
+            // The names are those of the configuration.
+            self.field(&String::from_utf8_lossy(name), value);
+        }
         match (self.wire, self.block) {
             (ResponseProtocol::Http1(http), _) => http.finish_head(self.status, body, self.out),
             (ResponseProtocol::Http2(..), None) => false,

@@ -10,9 +10,11 @@ use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use lowroad_config::PathPattern;
 use lowroad_engine::tls_session::TlsInfo;
 use lowroad_handler::HandlerRequest;
 use lowroad_http::head_writer::put_number;
+use lowroad_variables::{Template, TemplateInput};
 
 use crate::address::write_address;
 use crate::script::LocatedScript;
@@ -33,7 +35,9 @@ pub struct CgiEnvironment<'a> {
     /// applications check passwords themselves.
     pub authorization: bool,
     /// Variables of the configuration; they replace variables of the same name.
-    pub extra: &'a [(String, String)],
+    pub extra: &'a [(String, Template)],
+    /// The pattern of the route, which captures a part of the path for `extra`.
+    pub pattern: &'a PathPattern,
 }
 
 /// The value of SERVER_SOFTWARE.
@@ -68,8 +72,22 @@ impl CgiEnvironment<'_> {
         }
         self.set_address_variables(&mut set);
         self.set_field_variables(&fields, &mut emit);
-        for (name, value) in self.extra {
-            emit(name.as_bytes(), value.as_bytes());
+        self.set_extra_variables(&mut emit);
+    }
+
+    fn set_extra_variables(&self, emit: &mut impl FnMut(&[u8], &[u8])) {
+        for (name, template) in self.extra {
+            match template.constant() {
+                Some(value) => emit(name.as_bytes(), value.as_bytes()),
+                None => {
+                    let capture = self.pattern.capture(self.request.path());
+                    let input = TemplateInput {
+                        facts: self.request,
+                        captures: &[capture.unwrap_or_default()],
+                    };
+                    emit(name.as_bytes(), &template.field_value(input));
+                }
+            }
         }
     }
 

@@ -23,6 +23,7 @@ use lowroad_handler::{
 use lowroad_http::method::Method;
 use lowroad_http::version::HttpVersion;
 use lowroad_testkit::TEST_TIMEOUT;
+use lowroad_variables::{Template, TemplateScope};
 
 /// Provides no subrequests.
 struct NoObjects;
@@ -301,9 +302,14 @@ fn spawner_process_for_tests() {
 
 /// A route to programs in a folder.
 pub fn cgi_route(pattern: &str, folder: &Path) -> (RouteConfig, CgiConfig) {
+    let part = Template::parse("$client $1 $header_x_test", TemplateScope::fields(1));
+    let part = part.expect("a template");
     let cgi = CgiConfig {
         path: Some(folder.to_path_buf()),
-        env: vec![("MODE".to_string(), "test".to_string())],
+        env: vec![
+            ("MODE".to_string(), Template::literal("test")),
+            ("PART".to_string(), part),
+        ],
         memory_len_max: 1 << 30,
         cpu_s_max: 30,
         processes_max: 0,

@@ -112,6 +112,10 @@ pub fn build_request(
         extra: RequestExtra {
             trace: call_trace.parent(),
             upstream_tries: exchange.upstream_tries.clone(),
+            request_id: match call.route.uses_request_id {
+                true => exchange.request_id(),
+                false => 0,
+            },
             ..extra_of(call)
         },
     }
@@ -138,6 +142,7 @@ fn extra_of(call: &HandlerCall<'_>) -> RequestExtra {
             .map(|credentials| credentials.user.into()),
         trace: None,
         upstream_tries: None,
+        request_id: 0,
     }
 }
 

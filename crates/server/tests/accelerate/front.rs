@@ -55,11 +55,17 @@ impl TestAccelerator {
 
     /// An accelerator with these lines of `[[site.route]]`.
     pub fn with_route_settings(origin: TestOrigin, lines: &str) -> TestAccelerator {
+        let lines = format!("[[site.route]]\npattern = \"/**\"\norigin = \"URL\"\n{lines}\n");
+        TestAccelerator::with_site(origin, &lines)
+    }
+
+    /// An accelerator with these tables of a site, in which `URL` stands for the URL of the origin.
+    pub fn with_site(origin: TestOrigin, lines: &str) -> TestAccelerator {
         let folder = TempFolder::new();
+        let lines = lines.replace("URL", &origin.url());
+        let root = folder.path().display();
         let config = format!(
-            "[server]\nworkers = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npattern = \"/**\"\n\
-             origin = \"{}\"\n{lines}\n",
-            origin.url()
+            "[server]\nworkers = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{root}\"\n{lines}"
         );
         let file = folder.file("lowroad.toml", config);
         let mut command = Command::new(PROGRAM);

@@ -21,6 +21,7 @@ mod proxies;
 mod purge;
 mod redirects;
 mod reloads;
+mod request_changes;
 mod rfc9111;
 mod sharing;
 mod stale;

@@ -95,7 +95,7 @@ pub fn apply_rules(
         }
     }
     let mut allowed = FormSet::default();
-    for (number, rule) in access_policy.rules_for(matches, responder.facts()) {
+    for (number, rule) in access_policy.rules_for(matches, responder.condition_input()) {
         let forms = access_policy.matched_forms(number, matches);
         let refusable = forms.without(allowed);
         // Earlier rules have allowed all forms that this rule would refuse.

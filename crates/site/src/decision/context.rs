@@ -6,11 +6,12 @@ use lowroad_access_control::AccessRule;
 use lowroad_config::RequestPath;
 use lowroad_http::request::OwnedRequest;
 use lowroad_http::status::StatusCode;
-use lowroad_request_conditions::RequestFacts;
+use lowroad_request_conditions::ConditionInput;
 use lowroad_routes::routes::Route;
-use lowroad_site_rules::PathMatches;
+use lowroad_site_rules::{PathMatches, SiteFields};
 
 use super::deferral::WaitReason;
+use super::facts::DecisionFacts;
 use super::rewritten_target::RewrittenTarget;
 use crate::access::RequestOutcome as Logged;
 use crate::responder::RequestResponder;
@@ -96,6 +97,31 @@ impl<'a> RequestContext<'a> {
 }
 
 impl RequestContext<'_> {
+    /// The properties of the request for variables.
+    pub fn facts<'f>(&'f self, responder: &'f RequestResponder<'_, '_>) -> DecisionFacts<'f> {
+        DecisionFacts {
+            request: responder.request,
+            exchange: responder.exchange,
+            path: self.path,
+            query: self.query,
+        }
+    }
+
+    /// Sets the fields of the response whose values depend on the request. Returns whether there are any.
+    #[inline(never)]
+    pub fn set_variable_fields(&self, responder: &mut RequestResponder<'_, '_>) -> bool {
+        let redirect = self
+            .rewritten_target
+            .and_then(|rewritten| rewritten.redirect_fields());
+        // The rules of the path that the client requested apply to a response that a handler has redirected.
+        let path = redirect.map_or(self.path, |(path, _)| path);
+        let rules = SiteFields::new(&self.site.rules, path, StatusCode::OK);
+        let lines = rules.expand_variables(path, &self.facts(responder));
+        let has_lines = rules.has_variables();
+        responder.response.set_request_lines(lines);
+        has_lines
+    }
+
     /// The site and the path with the rules that apply to the response.
     pub fn site_path(&self) -> SitePath<'_> {
         SitePath {
@@ -123,7 +149,7 @@ impl RequestContext<'_> {
             .access_policy
             .as_ref()
             .filter(|_| !self.is_fallback)?;
-        access_policy.fallback(&self.matches, responder.facts())
+        access_policy.fallback(&self.matches, responder.condition_input())
     }
 
     /// Whether conditions may have changed the target: then another request for the same URL may lead to another
@@ -137,13 +163,13 @@ impl RequestContext<'_> {
     }
 
     /// Whether the conditions of redirect `number` hold.
-    pub fn redirect_is_met(&self, number: usize, facts: &RequestFacts<'_>) -> bool {
+    pub fn redirect_is_met(&self, number: usize, facts: &ConditionInput<'_>) -> bool {
         let conditions = self.site.path_conditions.as_ref();
         conditions.is_none_or(|conditions| conditions.redirect_is_met(number, facts))
     }
 
     /// Whether the conditions of rewrite `number` hold.
-    pub fn rewrite_is_met(&self, number: usize, facts: &RequestFacts<'_>) -> bool {
+    pub fn rewrite_is_met(&self, number: usize, facts: &ConditionInput<'_>) -> bool {
         let conditions = self.site.path_conditions.as_ref();
         conditions.is_none_or(|conditions| conditions.rewrite_is_met(number, facts))
     }

@@ -135,7 +135,7 @@ pub enum TraceEvent<'s> {
     RuleLimitedToForms(&'s PathMatches<'s>, FormSet),
     /// This access rule refuses the request.
     Refused(&'s AccessRule),
-    /// Access rules apply to the path for some clients, so the level below must not answer it.
+    /// Access rules or response fields of the path differ between clients, so the level below must not answer it.
     HasAccessRules,
     /// A trusted proxy reported this client.
     Client(IpAddr),

@@ -3,7 +3,6 @@
 use lowroad_http::method::Method;
 use lowroad_http::refusal::RequestRefusal;
 use lowroad_http::status::StatusCode;
-use lowroad_request_conditions::RequestFacts;
 use lowroad_routes::routes::{self, NoRoute};
 
 use super::context::{RequestContext, RequestDecision, generated_response};
@@ -54,7 +53,7 @@ pub fn handle_admitted<W: Effects>(
         .rewritten_target
         .is_none_or(|rewritten| rewritten.allows_redirects())
         && !site.rules.config.redirects.is_empty()
-        && let Some(redirect) = find_redirect(context, &responder.facts())
+        && let Some(redirect) = find_redirect(context, responder)
     {
         lookup
             .effects
@@ -63,7 +62,7 @@ pub fn handle_admitted<W: Effects>(
     }
     if site.has_internal_redirects
         && let Some(rewrite) = context
-            .rewrite(false, &responder.facts())
+            .rewrite(false, responder)
             .or_else(|| internal_redirect::internal_redirect_path(context, responder))
     {
         return internal_redirect::continue_rewritten(&mut lookup, context, rewrite, responder);
@@ -72,7 +71,7 @@ pub fn handle_admitted<W: Effects>(
         // The handler decodes the path itself, by the rules of its language.
         let route = site
             .routes
-            .find_slash_route(&context.matches, &responder.facts());
+            .find_slash_route(&context.matches, &responder.condition_input());
         return match route.filter(|route| route.accepts_method(responder.request.method)) {
             Some(route) => lookup.answer_from_route(context, path, route, responder),
             None => {
@@ -87,7 +86,10 @@ pub fn handle_admitted<W: Effects>(
         };
     }
     if routes::is_for_handlers(responder.request.method) && !site.routes.is_empty() {
-        match site.routes.find_route(&context.matches, &responder.facts()) {
+        match site
+            .routes
+            .find_route(&context.matches, &responder.condition_input())
+        {
             Ok(Some(route)) if route.accepts_method(responder.request.method) => {
                 return lookup.answer_from_route(context, path, route, responder);
             }
@@ -124,15 +126,20 @@ pub fn handle_admitted<W: Effects>(
 }
 
 /// The first redirect of the site that applies to a request.
-fn find_redirect(context: &RequestContext<'_>, facts: &RequestFacts<'_>) -> Option<RedirectTarget> {
+fn find_redirect(
+    context: &RequestContext<'_>,
+    responder: &RequestResponder<'_, '_>,
+) -> Option<RedirectTarget> {
     let redirects = &context.site.rules.config.redirects;
+    let input = responder.condition_input();
     context.matches.redirects().find_map(|number| {
         let rule = redirects.get(number)?;
-        if !context.redirect_is_met(number, facts) {
+        if !context.redirect_is_met(number, &input) {
             return None;
         }
+        let facts = context.facts(responder);
         Some(RedirectTarget {
-            location: rule.location(context.request_path(), context.query)?,
+            location: rule.location(context.request_path(), &facts)?,
             status: StatusCode::new(rule.status)?,
             is_cacheable: rule.conditions.depend_on_url_only(),
         })

@@ -10,7 +10,6 @@ use lowroad_config::{RequestPath, RewriteConfig};
 use lowroad_handler::{HandlerFailure, ResponseFields};
 use lowroad_http::method::Method;
 use lowroad_http::status::StatusCode;
-use lowroad_request_conditions::RequestFacts;
 use lowroad_routes::counts::increment;
 use lowroad_routes::response_redirect::{self, InternalRedirect};
 use lowroad_routes::routes::Route;
@@ -79,7 +78,11 @@ fn rewrite_target(
 
 impl<'a> RequestContext<'a> {
     /// The rewrite that matches the path, and its target. `missing` selects rewrites for paths without a file or route.
-    pub fn rewrite(&self, missing: bool, facts: &RequestFacts<'_>) -> Option<RewriteMatch<'a>> {
+    pub fn rewrite(
+        &self,
+        missing: bool,
+        responder: &RequestResponder<'_, '_>,
+    ) -> Option<RewriteMatch<'a>> {
         let is_allowed = self
             .rewritten_target
             .is_none_or(|rewritten| match rewritten.stage {
@@ -97,17 +100,18 @@ impl<'a> RequestContext<'a> {
             true => RewriteStage::Final,
         };
         let rewrites = &self.site.rules.config.rewrites;
+        let input = responder.condition_input();
         self.matches.rewrites().find_map(|number| {
             let rewrite = rewrites.get(number)?;
             // Rewrites for missing files are applied after files and routes, all other rewrites before files and
             // routes.
-            if rewrite.missing != missing || !self.rewrite_is_met(number, facts) {
+            if rewrite.missing != missing || !self.rewrite_is_met(number, &input) {
                 return None;
             }
-            let target = rewrite.target(self.request_path(), self.query)?;
+            let target = rewrite.target(self.request_path(), &self.facts(responder))?;
             Some(RewriteMatch {
                 rule: rewrite,
-                target: rewrite_target(target, self, facts.request.method, stage),
+                target: rewrite_target(target, self, responder.request.method, stage),
             })
         })
     }
@@ -168,12 +172,12 @@ pub fn internal_redirect_path<'a>(
     let routes = &context.site.routes;
     let has_no_route = || {
         matches!(
-            routes.find_route(&context.matches, &responder.facts()),
+            routes.find_route(&context.matches, &responder.condition_input()),
             Ok(None)
         )
     };
     // No file can have a path with encoded slashes, so such a path counts as missing.
-    (!context.is_for_files && has_no_route()).then(|| context.rewrite(true, &responder.facts()))?
+    (!context.is_for_files && has_no_route()).then(|| context.rewrite(true, responder))?
 }
 
 /// Continues the decision with the target of a rewrite.
@@ -313,6 +317,10 @@ fn continue_with_target<W: Effects>(
         is_fallback: false,
         rewritten_target: Some(&rewritten),
     };
+    // With fields of a handler's response, the header rules of the path that the client requested apply.
+    if site.rules.header_patterns.has_variables() && rewritten.redirect_fields().is_none() {
+        context.set_variable_fields(responder);
+    }
     if !has_required_certificate(&context.matches, responder.exchange) {
         effects.trace(TraceEvent::NoClientCertificate);
         return generated_response(

@@ -58,7 +58,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
             let fallback = context.fallback(responder);
             fallback.is_some_and(|(_, path)| context.site.rules.has_route(path.as_bytes()))
         };
-        let is_rewritten = || context.rewrite(true, &responder.facts()).is_some();
+        let is_rewritten = || context.rewrite(true, responder).is_some();
         !routes.is_empty()
             && (routes.find_missing_route(&context.matches).is_some()
                 || context.path.ends_with(b"/")
@@ -198,14 +198,14 @@ impl<W: Effects> ResponseLookup<'_, W> {
             ObjectKind::Index(path, _) => {
                 let matches = context.site.rules.match_path(path);
                 let route = routes
-                    .find_route(&matches, &responder.facts())
+                    .find_route(&matches, &responder.condition_input())
                     .ok()
                     .flatten();
                 (&**path, route)
             }
             ObjectKind::NoIndex(_) | ObjectKind::Refused(StatusCode::NOT_FOUND, _) => (
                 context.path,
-                routes.find_missing_route_for(&context.matches, &responder.facts()),
+                routes.find_missing_route_for(&context.matches, &responder.condition_input()),
             ),
             _ => (context.path, None),
         };
@@ -215,14 +215,16 @@ impl<W: Effects> ResponseLookup<'_, W> {
             ObjectKind::NoIndex(_) | ObjectKind::Refused(StatusCode::NOT_FOUND, _)
         );
         // Rewrites are tried before routes for missing files, as for existing files.
-        if is_missing && let Some(rewrite) = context.rewrite(true, &responder.facts()) {
+        if is_missing && let Some(rewrite) = context.rewrite(true, responder) {
             return internal_redirect::continue_rewritten(self, context, rewrite, responder);
         }
         if is_missing
             && route.is_none()
             && let Some(path) = routes.remote_index(context.path)
-            && let Some(route) =
-                routes.find_remote_index(&context.site.rules.match_path(&path), &responder.facts())
+            && let Some(route) = routes.find_remote_index(
+                &context.site.rules.match_path(&path),
+                &responder.condition_input(),
+            )
         {
             return self.answer_from_route(context, &path, route, responder);
         }
@@ -291,7 +293,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
             rewritten_target: context.rewritten_target,
         };
         let routes = &context.site.routes;
-        if let Ok(Some(route)) = routes.find_route(&context.matches, &responder.facts())
+        if let Ok(Some(route)) = routes.find_route(&context.matches, &responder.condition_input())
             && route.accepts_method(responder.request.method)
         {
             return self.answer_from_route(&context, path, route, responder);

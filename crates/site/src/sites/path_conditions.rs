@@ -1,7 +1,7 @@
 //! The conditions of a site's redirects and rewrites.
 
 use lowroad_config as config;
-use lowroad_request_conditions::{ConditionSet, FindSwitch, RequestFacts};
+use lowroad_request_conditions::{ConditionInput, ConditionSet, FindSwitch};
 use lowroad_site_rules::PathMatches;
 
 /// The conditions of a site's redirects and rewrites, in the configured order.
@@ -51,14 +51,14 @@ impl PathConditions {
     }
 
     /// Whether the conditions of redirect `number` hold.
-    pub fn redirect_is_met(&self, number: usize, facts: &RequestFacts<'_>) -> bool {
+    pub fn redirect_is_met(&self, number: usize, facts: &ConditionInput<'_>) -> bool {
         self.redirects
             .get(number)
             .is_some_and(|set| set.is_met(facts))
     }
 
     /// Whether the conditions of rewrite `number` hold.
-    pub fn rewrite_is_met(&self, number: usize, facts: &RequestFacts<'_>) -> bool {
+    pub fn rewrite_is_met(&self, number: usize, facts: &ConditionInput<'_>) -> bool {
         self.rewrites
             .get(number)
             .is_some_and(|set| set.is_met(facts))

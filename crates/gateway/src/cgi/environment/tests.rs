@@ -3,12 +3,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use lowroad_config::PathPattern;
 use lowroad_handler::HandlerRequest;
 use lowroad_handler::request::{
     RawTarget, RequestBody, RequestHead, SubrequestLoad, SubrequestSource,
 };
 use lowroad_http::method::Method;
 use lowroad_http::version::HttpVersion;
+use lowroad_variables::{Template, TemplateScope};
 
 use super::CgiEnvironment;
 use crate::script::LocatedScript;
@@ -54,7 +56,7 @@ fn variables(
     request: &HandlerRequest,
     info: &str,
     authorization: bool,
-    extra: &[(String, String)],
+    extra: &[(String, Template)],
 ) -> BTreeMap<String, String> {
     let script = LocatedScript {
         name: b"/a b.php".to_vec(),
@@ -68,6 +70,7 @@ fn variables(
         body_len: request.body.len.filter(|len| *len > 0),
         authorization,
         extra,
+        pattern: &PathPattern::parse("/a*").expect("a pattern"),
     };
     let mut all = BTreeMap::new();
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
@@ -168,7 +171,7 @@ fn repeated_fields_are_combined() {
 fn configured_variables_replace_all_others() {
     let request = request("a", "X: 1\r\n");
     let extra = [("HTTP_X", "own"), ("SERVER_NAME", "b"), ("MODE", "live")];
-    let extra = extra.map(|(name, value)| (name.to_string(), value.to_string()));
+    let extra = extra.map(|(name, value)| (name.to_string(), Template::literal(value)));
     let got = variables(&request, "", false, &extra);
     assert_eq!(got["HTTP_X"], "own");
     assert_eq!(got["SERVER_NAME"], "b");
@@ -195,4 +198,31 @@ fn http_host_is_effective_host() {
     assert_eq!(got["HTTP_HOST"], "a.example");
     let got = variables(&request("", ""), "", false, &[]);
     assert!(!got.contains_key("HTTP_HOST"));
+}
+
+#[test]
+fn variables_of_configuration_are_expanded_for_the_request() {
+    let request = request("h:81", "X-A: b\r\n");
+    let extra = [
+        ("ADDRESS", "$client:$client_port"),
+        ("URL", "$scheme://$authority$request_uri"),
+        ("FIELD", "<$header_x_a>$header_x_b"),
+        ("NUL", "$arg_q"),
+        ("PART", "$path"),
+    ];
+    let scope = TemplateScope::fields(1);
+    let extra = extra.map(|(name, value)| {
+        let template = Template::parse(value, scope).expect("a template");
+        (name.to_string(), template)
+    });
+    let got = variables(&request, "", false, &extra);
+    for (name, value) in [
+        ("ADDRESS", "192.0.2.7:40000"),
+        ("URL", "http://h:81/a%20b.php/x?q=1&r"),
+        ("FIELD", "<b>"),
+        ("NUL", "1"),
+        ("PART", "/a b.php/x"),
+    ] {
+        assert_eq!(got.get(name).map(String::as_str), Some(value), "{name}");
+    }
 }

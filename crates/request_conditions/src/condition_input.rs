@@ -7,7 +7,7 @@ use lowroad_http::request::Request;
 
 /// The facts about a request on which conditions depend.
 #[derive(Clone, Copy)]
-pub struct RequestFacts<'r> {
+pub struct ConditionInput<'r> {
     /// The request, as the client sent it.
     pub request: &'r Request<'r>,
     /// The client's address, which a trusted proxy may have reported.
@@ -20,7 +20,7 @@ pub struct RequestFacts<'r> {
     pub unix_s: u64,
 }
 
-impl RequestFacts<'_> {
+impl ConditionInput<'_> {
     /// The normalized host name.
     pub fn host<'h>(&self, buffer: &'h mut [u8; 256]) -> Option<&'h [u8]> {
         host::normalize(self.request.authority?, buffer)

@@ -1,0 +1,195 @@
+//! Expansion of templates to URLs and request targets.
+
+use crate::encoding::percent_encode;
+use crate::template::{Template, TemplateInput, TemplatePart};
+use crate::variable::Variable;
+
+/// The component of a URL in which a part of a template stands (RFC 3986 §3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum UrlComponent {
+    Authority,
+    Path,
+    QueryOrFragment,
+}
+
+impl Template {
+    /// Appends the result as a URL (`https://…`) or a path with an optional query. `is_path_byte` tells which bytes of
+    /// captures, which are percent-encoded already, are kept in a path. The request's query is added, unless the
+    /// template has a query or `$request_uri`. A path never begins with two slashes, which would name a host (RFC 3986
+    /// §4.2).
+    ///
+    /// Returns whether a URL was appended: not if the template needs a host, and the request has none.
+    #[must_use]
+    pub fn write_url(
+        &self,
+        input: TemplateInput<'_>,
+        is_path_byte: fn(u8) -> bool,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let start = out.len();
+        if self.names_host() && input.facts.authority().is_empty() {
+            return false;
+        }
+        let added_query = input.facts.query().filter(|_| !self.has_query());
+        let mut writer = UrlWriter {
+            input,
+            is_path_byte,
+            component: match self.text_start().starts_with('/') {
+                true => UrlComponent::Path,
+                false => UrlComponent::Authority,
+            },
+            added_query,
+            out,
+        };
+        for part in self.parts() {
+            match part {
+                TemplatePart::Text(text) => writer.text(text),
+                TemplatePart::Variable(variable) => writer.variable(variable),
+            }
+        }
+        writer.end();
+        if out.get(start) == Some(&b'/') {
+            let slashes = out[start..].iter().take_while(|&&byte| byte == b'/');
+            let slashes = slashes.count();
+            out.drain(start + 1..start + slashes);
+        }
+        true
+    }
+
+    /// Whether the template determines the query, perhaps to be none.
+    fn has_query(&self) -> bool {
+        for part in self.parts() {
+            match part {
+                TemplatePart::Text(text) => match text.find(['?', '#']) {
+                    None => {}
+                    Some(at) => return text.as_bytes()[at] == b'?',
+                },
+                TemplatePart::Variable(variable) if *variable == Variable::RequestUri => {
+                    return true;
+                }
+                TemplatePart::Variable(_) => {}
+            }
+        }
+        false
+    }
+
+    /// Whether the template contains the requested host.
+    fn names_host(&self) -> bool {
+        let is_host = |it: &Variable| matches!(it, Variable::Host | Variable::Authority);
+        self.variables().any(is_host)
+    }
+
+    /// The text before the first variable; `/` if the first variable is a path.
+    fn text_start(&self) -> &str {
+        match self.parts().first() {
+            Some(TemplatePart::Text(text)) => text,
+            Some(TemplatePart::Variable(Variable::Path | Variable::RequestUri)) => "/",
+            _ => "",
+        }
+    }
+}
+
+struct UrlWriter<'w> {
+    input: TemplateInput<'w>,
+    is_path_byte: fn(u8) -> bool,
+    component: UrlComponent,
+    /// The request's query, until it is written.
+    added_query: Option<&'w [u8]>,
+    out: &'w mut Vec<u8>,
+}
+
+impl UrlWriter<'_> {
+    fn text(&mut self, text: &str) {
+        let mut rest = text;
+        if self.component == UrlComponent::Authority {
+            // The slashes after the scheme do not begin a path.
+            let scheme_len = rest.find("://").map_or(0, |at| at + 3);
+            self.out.extend_from_slice(&rest.as_bytes()[..scheme_len]);
+            rest = &rest[scheme_len..];
+            if rest.contains(['/', '?', '#']) {
+                self.component = UrlComponent::Path;
+            }
+        }
+        if let Some(hash) = rest.find('#') {
+            self.out.extend_from_slice(&rest.as_bytes()[..hash]);
+            self.end();
+            rest = &rest[hash..];
+        }
+        if rest.contains(['?', '#']) {
+            self.component = UrlComponent::QueryOrFragment;
+        }
+        self.out.extend_from_slice(rest.as_bytes());
+    }
+
+    fn variable(&mut self, variable: &Variable) {
+        let (input, component) = (self.input, self.component);
+        match (component, variable) {
+            // These two begin with a slash and end the authority.
+            (UrlComponent::Authority | UrlComponent::Path, Variable::RequestUri) => {
+                self.component = UrlComponent::Path;
+                percent_encode(&input.value(variable), is_target_byte, self.out);
+            }
+            (UrlComponent::Authority | UrlComponent::Path, Variable::Path) => {
+                self.component = UrlComponent::Path;
+                percent_encode(&input.value(variable), is_decoded_path_byte, self.out);
+            }
+            (UrlComponent::Authority, _) => {
+                percent_encode(&input.value(variable), is_host_byte, self.out);
+            }
+            (UrlComponent::Path, Variable::Capture(number)) => {
+                percent_encode(input.capture(*number), self.is_path_byte, self.out);
+            }
+            (_, Variable::Query) => self.query(),
+            // An unencoded `&` or `=` would begin another parameter.
+            (UrlComponent::QueryOrFragment, Variable::Capture(number)) => {
+                percent_encode(input.capture(*number), is_query_byte, self.out);
+            }
+            (_, variable) => percent_encode(&input.value(variable), is_unreserved, self.out),
+        }
+    }
+
+    /// Writes the query as the client sent it; without a query, removes the separator before it.
+    fn query(&mut self) {
+        match self.input.facts.query() {
+            Some(query) if !query.is_empty() => percent_encode(query, is_graphic, self.out),
+            _ => drop(self.out.pop_if(|byte| matches!(byte, b'?' | b'&'))),
+        }
+    }
+
+    /// Adds the request's query at the end of the path.
+    fn end(&mut self) {
+        if let Some(query) = self.added_query.take() {
+            self.out.push(b'?');
+            percent_encode(query, is_graphic, self.out);
+        }
+    }
+}
+
+/// Whether a byte of a request target is kept. Browsers treat a backslash as a slash.
+fn is_target_byte(byte: u8) -> bool {
+    byte.is_ascii_graphic() && byte != b'\\'
+}
+
+fn is_graphic(byte: u8) -> bool {
+    byte.is_ascii_graphic()
+}
+
+/// Whether a host or a port may contain a byte (RFC 3986 §3.2.2).
+fn is_host_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~[]:".contains(&byte)
+}
+
+/// Whether a byte of a decoded path has the same meaning unencoded (RFC 3986 §3.3).
+fn is_decoded_path_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~/!$&'()*+,;=:@".contains(&byte)
+}
+
+/// Whether a byte has the same meaning in a path and in a query; parameter separators and `+` (a space) do not.
+fn is_query_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~/%".contains(&byte)
+}
+
+/// Unreserved characters (RFC 3986 §2.3), which have no special meaning anywhere.
+fn is_unreserved(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
+}
