@@ -121,7 +121,7 @@ fn redirect_to_https_joins_two_servers() {
     assert!(
         site.redirects
             .iter()
-            .all(|it| it.to != "https://app.example.org/$1")
+            .all(|it| it.to.to_string() != "https://app.example.org/$1")
     );
 }
 
