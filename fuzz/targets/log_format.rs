@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use lowroad_log::format::EscapeMode;
-use lowroad_log::{AccessEntry, EntryDetails, FieldValues, TextFormat, TextFormatter};
+use lowroad_log::{AccessEntry, EntryDetails, TextFormat, TextFormatter, ValueTexts};
 
 fuzz_target!(|input: &[u8]| {
     let Some((mode, rest)) = input.split_first() else {
@@ -37,7 +37,7 @@ fuzz_target!(|input: &[u8]| {
 
 fn check(format: TextFormat, text: &str, mode: u8, request: &[u8]) {
     let (first, second) = request.split_at(request.len() / 2);
-    let bounds = vec![0; format.fields().len()];
+    let bounds = vec![0; format.values().len()];
     let bounds: Vec<usize> = bounds.into_iter().chain([request.len()]).collect();
     let entry = AccessEntry {
         peer: [192, 0, 2, 7].into(),
@@ -56,7 +56,7 @@ fn check(format: TextFormat, text: &str, mode: u8, request: &[u8]) {
         tls: "",
     };
     let details = EntryDetails {
-        fields: FieldValues {
+        values: ValueTexts {
             bytes: request,
             bounds: &bounds,
         },

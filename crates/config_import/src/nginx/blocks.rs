@@ -336,6 +336,7 @@ fn limit_except(level: &mut Level<'_>, directive: &Directive) {
     // nginx' GET includes HEAD, as in rules.
     allowed.push("HEAD".to_string());
     level.settings.access.refused_methods = refused_methods(&allowed);
+    level.settings.access.method_status = 403;
     level.record(
         directive,
         DirectiveOutcome::Translated("further methods are refused by name".to_string()),

@@ -63,7 +63,9 @@ pub struct AccessSettings {
     pub rates: Vec<RateSetting>,
     /// Methods that are refused.
     pub refused_methods: Vec<String>,
-    /// The status of `return 403` or `return 404`.
+    /// The status for these methods; 444 closes the connection.
+    pub method_status: u16,
+    /// The status of `return`; 444 closes the connection.
     pub refusal: Option<u16>,
 }
 

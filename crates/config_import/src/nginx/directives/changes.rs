@@ -29,10 +29,8 @@ fn return_(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
             });
             DirectiveOutcome::translated()
         }
-        403 | 404 => refuse(level, status, ""),
-        410 => refuse(level, 404, "404 instead of 410"),
-        444 => refuse(level, 403, "403; nginx closes the connection"),
-        400 | 401 | 405 | 418 | 429 => refuse(level, 403, "403 is the status of refusals"),
+        401 | 407 | 426 => refuse(level, 403, "403: the status needs further fields"),
+        400..=599 if status != 499 => refuse(level, status, ""),
         _ => {
             level.content.is_other = true;
             DirectiveOutcome::ByHand("put the text into a file below the root".to_string())

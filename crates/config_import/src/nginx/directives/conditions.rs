@@ -163,8 +163,9 @@ fn if_method(level: &mut Level<'_>, directive: &Directive, rest: &str) -> Option
         _ => return None,
     };
     level.settings.access.refused_methods = refused;
+    level.settings.access.method_status = action.arg(0).parse().ok()?;
     Some(DirectiveOutcome::Translated(
-        "403 instead of 405; further methods are refused by name".to_string(),
+        "further methods are refused by name".to_string(),
     ))
 }
 

@@ -135,15 +135,12 @@ fn rules(access: &AccessSettings, glob: Option<&String>) -> Vec<ConfigTable> {
     let table =
         || ConfigTable::new("[[site.rule]]").optional_key("pattern", glob.map(|glob| quoted(glob)));
     if let Some(status) = access.refusal {
-        return vec![table().key("deny", status.to_string())];
+        return vec![refusal(table(), status)];
     }
     let mut rules = Vec::new();
     if !access.refused_methods.is_empty() {
-        rules.push(
-            table()
-                .key("methods", list(&access.refused_methods))
-                .key("deny", "403"),
-        );
+        let methods = table().key("methods", list(&access.refused_methods));
+        rules.push(refusal(methods, access.method_status));
     }
     let password = access
         .password
@@ -179,6 +176,15 @@ fn rules(access: &AccessSettings, glob: Option<&String>) -> Vec<ConfigTable> {
         rules.push(rule.key("realm", quoted(realm)));
     }
     rules
+}
+
+/// The rule of `return` with a status of refusals.
+fn refusal(rule: ConfigTable, status: u16) -> ConfigTable {
+    match status {
+        // nginx' own status for a connection that it closes without a response.
+        444 => rule.key("close", "true"),
+        _ => rule.key("deny", status.to_string()),
+    }
 }
 
 /// The rules of `allow` and `deny`: each denies addresses except those that were allowed before.
