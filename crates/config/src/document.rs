@@ -82,6 +82,7 @@ impl EffectiveConfig {
     /// These values, with those of another configuration in the tables that only a start applies.
     #[must_use]
     pub fn with_start_tables(mut self, started: &EffectiveConfig) -> EffectiveConfig {
+        // A reload applies this key, so its new value is in force.
         let (table, key) = start_tables::APPLIED;
         let applied = self
             .values

@@ -71,6 +71,7 @@ pub(crate) fn prefixes(
         add: match pattern {
             // The whole path is replaced, so a slash at the end of the URL is meant.
             Some(pattern) if url_path.is_some() && is_literal(pattern) => add.unwrap_or_default(),
+            // The rest of the path begins with a slash.
             _ => add.unwrap_or_default().trim_end_matches('/').to_string(),
         },
         restores,
@@ -110,6 +111,7 @@ fn check_front(item: &ConfigValue<'_>, strip: &str, pattern: &PathPattern) -> Op
 fn prefix(text: &str) -> Result<String, InvalidValue> {
     let trimmed = text.strip_suffix('/').unwrap_or(text);
     let is_clean = |segment: &str| !matches!(segment, "" | "." | "..");
+    // The prefix is compared with decoded paths, so an escape would never match.
     let is_prefix = trimmed
         .strip_prefix('/')
         .is_some_and(|rest| rest.split('/').all(is_clean))
@@ -158,6 +160,7 @@ pub(crate) fn request_rule(
     let (set, append) = (lines("set"), lines("append"));
     let remove = section.item("remove");
     let remove = remove.map_or_else(Vec::new, |item| rules::remove(item, can_change));
+    // Tables have no order, so two operations on one field would have no clear result.
     rules::report_duplicates(
         &section,
         [

@@ -67,6 +67,7 @@ pub fn secret_text(bytes: Vec<u8>) -> Result<String, String> {
         ));
     }
     let mut text = String::from_utf8(bytes).map_err(|_| "not UTF-8".to_owned())?;
+    // Editors and `echo` add one line break; further ones may belong to the secret.
     let kept = text
         .strip_suffix('\n')
         .map_or(text.len(), |line| line.trim_end_matches('\r').len());
@@ -150,6 +151,7 @@ impl ConfigValue<'_> {
 
 /// Whether a text is the name of a credential: a file name.
 fn is_credential(name: &str) -> bool {
+    // A slash or `..` would leave $CREDENTIALS_DIRECTORY; 255 is Linux' NAME_MAX.
     !matches!(name, "." | "..") && !name.contains('/') && name.len() <= 255
 }
 

@@ -90,6 +90,7 @@ pub(crate) fn merge(
         // The syntax was checked when the file was read.
         let table = DeTable::parse(&file.text).map(toml::Spanned::into_inner);
         let mut table = table.unwrap_or_default();
+        // Includes were resolved when the files were read; the reader doesn't know this key.
         table.remove("include");
         merge::moved_table(table, region.start)
     });

@@ -146,6 +146,7 @@ impl ConfigDocument {
         };
         let header = self.tables[table].header.clone();
         let disabled = &mut self.tables[table];
+        // Without the header of a [[site]], its subtables would belong to the previous site.
         if disabled.is_essential {
             let key = &mut disabled.keys[key?];
             key.is_disabled = true;

@@ -62,6 +62,7 @@ fn translate(
         prefix: folder,
         ..Translation::default()
     };
+    // Every directive has an entry from the start, so one that no function reads is reported, too.
     number_directives(&mut translation, &mut directives);
     let servers = read_servers(&mut translation, &directives);
     let site_count = servers.len();
@@ -84,6 +85,7 @@ fn default_prefix(folder: &Path) -> PathBuf {
     if folder == Path::new("/etc/nginx") {
         return PathBuf::from("/usr/share/nginx");
     }
+    // nginx that was built from source has its files in PREFIX/conf.
     let parent = folder.parent().filter(|_| folder.ends_with("conf"));
     parent.unwrap_or(folder).to_path_buf()
 }
@@ -107,6 +109,7 @@ fn checked(
     site_count: usize,
 ) -> ConfigImport {
     let mut problems = Vec::new();
+    // One problem at a time: a comment moves the lines of the others, and may resolve them.
     for _ in 0..REFUSALS_MAX {
         problems = match lowroad_config::parse(&document.to_text(), Path::new("lowroad.toml")) {
             Ok(_) => Vec::new(),

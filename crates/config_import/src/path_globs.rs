@@ -49,6 +49,7 @@ impl PathGlobs {
             return PathGlobs::from_plain_regex(regex);
         };
         let with = PathGlobs::from_plain_regex(&format!("{before}{after}"))?;
+        // The look-ahead excludes a path whatever the text after it would match.
         let without = PathGlobs::from_plain_regex(&format!("{before}(?:{excluded})"))?;
         Some(PathGlobs {
             exceptions: without.globs,
@@ -58,6 +59,7 @@ impl PathGlobs {
 
     fn from_plain_regex(regex: &str) -> Option<PathGlobs> {
         let regex = regex.replace("\\/", "/");
+        // PCRE compares bytes unless the expression asks for UTF-8.
         let hir = ParserBuilder::new()
             .unicode(false)
             .utf8(false)
@@ -157,6 +159,7 @@ fn expand(hir: &Hir, is_wider: &mut bool) -> Option<Vec<String>> {
                     .iter()
                     .flat_map(|text| ends.iter().map(move |end| format!("{text}{end}")))
                     .collect();
+                // Checked for each part: alternatives multiply, so the list would grow exponentially.
                 if texts.len() > GLOBS_MAX {
                     return None;
                 }
@@ -234,6 +237,7 @@ fn class_ranges(class: &Class) -> Vec<(u32, u32)> {
 /// Whether a class is `.`, or all characters but the slash: those are exactly wildcards.
 fn is_any_class(ranges: &[(u32, u32)]) -> bool {
     let len: u32 = ranges.iter().map(|(first, last)| last - first + 1).sum();
+    // Of 256 bytes, `.` lacks the line feed, `[^/]` the slash, and `[^/\n]` both.
     len >= 254
 }
 

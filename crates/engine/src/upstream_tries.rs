@@ -38,6 +38,7 @@ impl UpstreamTries {
     /// Begins an attempt at a server.
     pub fn begin(self: &Arc<Self>, address: &str) -> TryRecorder {
         let mut tries = self.lock();
+        // Beyond the limit, no entry has this index, so the recorder has no effect.
         let index = tries.len();
         if index < TRIES_MAX {
             tries.push(UpstreamTry {
@@ -67,6 +68,7 @@ impl UpstreamTries {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<UpstreamTry>> {
+        // Each change is complete by itself, so the list is valid even after a panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -105,6 +107,7 @@ impl TryRecorder {
 
     fn end(&self) {
         self.update(|it| {
+            // `failed` and the guard may both end an attempt: the first time counts.
             if !it.is_ended {
                 it.response_us = it.elapsed_us();
                 it.is_ended = true;

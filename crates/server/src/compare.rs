@@ -40,6 +40,7 @@ pub fn run(args: &CompareArgs) -> Result<CompareOutcome, String> {
     }
     let fields = request_fields(&args.headers)?;
     let filter = FieldFilter::new(&args.ignore);
+    // With different hosts, the servers would select different sites.
     let host = args.host.clone().unwrap_or_else(|| from.authority.clone());
     let pause = Duration::from_secs(1) / args.rate;
     let (mut equal, mut different, mut failed) = (0, 0, 0);
@@ -108,6 +109,7 @@ fn read_list(args: &CompareArgs) -> Result<RequestList, String> {
 fn request_fields(fields: &[String]) -> Result<String, String> {
     let mut lines = String::new();
     for field in fields {
+        // A line break would begin another field or request.
         let is_valid = field.contains(':') && !field.chars().any(char::is_control);
         if !is_valid {
             return Err(format!("{field:?} is not a field; allowed: NAME: VALUE"));

@@ -85,6 +85,7 @@ fn diff(files: &[impl AsRef<Path>], admin: Option<&Path>) -> Result<ExitCode, St
         [old, new] => (effective(old.as_ref())?, effective(new.as_ref())?),
         one => {
             let file = one.first().map_or(Path::new(DEFAULT_FILE), AsRef::as_ref);
+            // Read first, so that problems of the file are reported even without a running server.
             let new = effective(file)?;
             (admin::running_config(admin)?, new)
         }

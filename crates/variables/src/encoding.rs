@@ -2,6 +2,7 @@
 
 /// Percent-encodes each byte for which `is_plain` does not hold (RFC 3986 §2.1).
 pub fn percent_encode(bytes: &[u8], is_plain: impl Fn(u8) -> bool, out: &mut Vec<u8>) {
+    // Upper case is the normal form of escapes (RFC 3986 §6.2.2.1).
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     for &byte in bytes {
         match is_plain(byte) {
@@ -36,6 +37,7 @@ pub(crate) fn trim_value(out: &mut Vec<u8>, start: usize) {
 pub(crate) fn decode_query_value(value: &[u8], out: &mut Vec<u8>) {
     let mut rest = value;
     while let [first, after @ ..] = rest {
+        // An invalid escape is ordinary text (WHATWG URL, percent-decode).
         let escaped = match rest {
             [b'%', high, low, after @ ..] => digits(*high, *low).map(|byte| (byte, after)),
             _ => None,

@@ -69,6 +69,7 @@ pub(crate) fn append(facts: &dyn RequestFacts, variable: &Variable, out: &mut Ve
     let text = match variable {
         Variable::Host => return out.extend_from_slice(without_port(facts.authority())),
         Variable::Authority => return out.extend_from_slice(facts.authority()),
+        // A dual-stack socket reports IPv4 clients as ::ffff:192.0.2.1.
         Variable::Client => return put(facts.client().to_canonical(), out),
         Variable::ClientPort if facts.client_port() == 0 => return,
         Variable::ClientPort => return put(facts.client_port(), out),
@@ -121,6 +122,7 @@ fn append_cookie(facts: &dyn RequestFacts, name: &[u8], out: &mut Vec<u8>) {
     let lines = lines.filter(|(field, _)| field.eq_ignore_ascii_case(b"cookie"));
     let mut pairs = lines.flat_map(|(_, pairs)| pairs.split(|byte| *byte == b';'));
     let value = pairs.find_map(|pair| {
+        // The name must end there: `id` is also the beginning of `id2`.
         let rest = pair.trim_ascii().strip_prefix(name)?;
         rest.strip_prefix(b"=")
     });

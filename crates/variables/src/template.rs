@@ -221,6 +221,7 @@ fn name_of(rest: &str) -> Result<(&str, usize), &'static str> {
 }
 
 fn variable(name: &str, scope: TemplateScope) -> Result<Variable, String> {
+    // `parse` would also read `+1` and `01` in braces.
     let capture = name.parse().ok().filter(|_| name.len() == 1);
     let variable = match capture {
         Some(0) => None,

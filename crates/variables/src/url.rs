@@ -110,6 +110,7 @@ impl UrlWriter<'_> {
                 self.component = UrlComponent::Path;
             }
         }
+        // The query stands before the fragment (RFC 3986 §3).
         if let Some(hash) = rest.find('#') {
             self.out.extend_from_slice(&rest.as_bytes()[..hash]);
             self.end();
@@ -133,6 +134,7 @@ impl UrlWriter<'_> {
                 self.component = UrlComponent::Path;
                 percent_encode(&input.value(variable), is_decoded_path_byte, self.out);
             }
+            // An unencoded `/` or `@` in a value would lead to another host.
             (UrlComponent::Authority, _) => {
                 percent_encode(&input.value(variable), is_host_byte, self.out);
             }

@@ -155,6 +155,7 @@ impl Comparison<'_> {
             let common = names.iter().filter(|name| others.contains(name));
             common.cloned().collect::<Vec<String>>()
         };
+        // Added and removed tables move the others, which is no change of their order.
         let orders = [
             common(&old_names, &new_names),
             common(&new_names, &old_names),

@@ -38,6 +38,7 @@ pub(super) fn effective(
         config: EffectiveConfig::default(),
     };
     let mut values = builder.table(top, "", "");
+    // The top level has no page in the reference, so `table` adds nothing to it.
     builder.add_tables(&mut values, "", "");
     builder.config.values = values;
     builder.config
@@ -221,6 +222,7 @@ pub(super) fn to_json(value: &DeValue<'_>) -> Value {
         DeValue::Integer(digits) => integer(digits),
         DeValue::Float(digits) => {
             let number: Option<f64> = digits.as_str().parse().ok();
+            // JSON has no infinity and no NaN.
             let number = number.and_then(serde_json::Number::from_f64);
             number.map_or_else(|| digits.to_string().into(), Value::Number)
         }

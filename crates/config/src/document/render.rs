@@ -33,6 +33,7 @@ impl EffectiveConfig {
             origins: defaults
                 .map(|(path, _)| (path.clone(), ValueOrigin::Default))
                 .collect(),
+            // The admin service has hidden the secrets already.
             secrets: BTreeSet::new(),
         })
     }

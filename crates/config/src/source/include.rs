@@ -74,6 +74,7 @@ pub(crate) fn read_files(
 
 impl FileLoader<'_> {
     fn add(&mut self, file: &Path, text: String) {
+        // Added before it is parsed, so that a syntax error has a place.
         let start = self.loaded.map.add_file(file.to_path_buf(), text);
         let file_index = self.loaded.map.locate(start).file_index;
         let source = self.loaded.map.files[file_index].clone();
@@ -158,6 +159,7 @@ impl FileLoader<'_> {
             .into_iter()
             .filter(|name| name.to_str().is_some_and(matches))
             .collect();
+        // readdir(3) has no order, but the order of files decides that of sites and rules.
         names.sort_unstable();
         if names.is_empty() && !is_empty {
             let pattern = folder.join(name.as_str());
@@ -206,6 +208,7 @@ impl FileLoader<'_> {
             Err(error) => {
                 let message = format!("{} cannot be read: {error}", path.display());
                 self.report(offset, "include", &message, "a file that exists");
+                // Other files are still read, so that one check reports all problems.
                 return true;
             }
         };

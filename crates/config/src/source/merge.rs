@@ -85,6 +85,7 @@ pub(super) fn moved_table<'t>(table: DeTable<'t>, by: usize) -> DeTable<'t> {
 
 pub(super) fn moved_value<'t>(value: Spanned<DeValue<'t>>, by: usize) -> Spanned<DeValue<'t>> {
     let mut value = moved_span(value, by);
+    // `Spanned` must keep its span, so its value is moved out by means of a placeholder.
     let inner = match std::mem::replace(value.get_mut(), DeValue::Boolean(false)) {
         DeValue::Table(table) => DeValue::Table(moved_table(table, by)),
         DeValue::Array(items) => {

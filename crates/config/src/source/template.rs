@@ -108,6 +108,7 @@ impl<'t> TemplateExpander<'_, 't> {
             own.insert(key, value);
         }
         let Some(uses) = uses else { return own };
+        // Later templates override earlier ones, and own keys override all.
         let mut combined = DeTable::new();
         for name in self.names(uses) {
             if let Some(template) = self.instance(&name, path) {
@@ -257,5 +258,6 @@ fn value_count(table: &DeTable<'_>) -> usize {
         }
     }
     let values = table.iter().map(|(_, value)| of_value(value.get_ref()));
+    // Each use costs a table and a region, so an empty template counts, too.
     1 + values.sum::<usize>()
 }

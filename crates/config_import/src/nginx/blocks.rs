@@ -106,6 +106,7 @@ pub fn number_directives(translation: &mut Translation, directives: &mut [Direct
                 "this directive is unknown to the import".to_string(),
             ),
         });
+        // Entries of a map or of `types` are data; the report would count each as a directive.
         let is_opaque = OPAQUE.contains(&&*directive.name);
         if let Some(block) = directive.block.as_mut().filter(|_| !is_opaque) {
             number_directives(translation, block);
@@ -115,6 +116,7 @@ pub fn number_directives(translation: &mut Translation, directives: &mut [Direct
 
 /// Reads all servers of a configuration.
 pub fn read_servers(translation: &mut Translation, directives: &[Directive]) -> Vec<Server> {
+    // `flat` omits includes, so no later step would report them.
     record_includes(translation, directives);
     let top = flat(directives);
     let settings = simple_directives(translation, &top, LevelSettings::default()).0;
@@ -295,6 +297,7 @@ fn read_upstream(level: &mut Level<'_>, directive: &Directive) {
 fn read_types(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
     let is_standard = directive.place.file.ends_with("mime.types");
     for entry in flat(directive.children()) {
+        // `expires $map` names media types, and needs the extensions of built-in ones, too.
         level
             .definitions()
             .extensions
@@ -363,7 +366,9 @@ fn read_server(
         place: directive.place.to_string(),
     };
     let is_named = children.iter().any(|it| it.name == "server_name");
+    // nginx' default server_name is empty: no Host selects the server by its name.
     server.is_default = !is_named;
+    // Until nginx 1.25.1, `ssl on` turned TLS on at all addresses of a server.
     let is_ssl_on = children
         .iter()
         .any(|it| it.name == "ssl" && it.arg(0) == "on");
@@ -375,6 +380,7 @@ fn read_server(
         };
         translation.report.change(child.id, outcome);
     }
+    // nginx listens at *:80 without `listen` if root starts it.
     if server.listens.is_empty() {
         server.listens.push(ListenAddress {
             address: "*:80".to_string(),
@@ -400,6 +406,7 @@ fn read_names(server: &mut Server, directive: &Directive) -> DirectiveOutcome {
     let mut refused = Vec::new();
     for name in &directive.args {
         match name.strip_prefix('.') {
+            // In nginx, `.example.com` is short for `example.com *.example.com`.
             Some(suffix) => server
                 .names
                 .extend([suffix.to_string(), format!("*.{suffix}")]),
@@ -449,6 +456,7 @@ fn read_listen(server: &mut Server, directive: &Directive, is_ssl_on: bool) -> D
     if has("proxy_protocol") {
         server.settings.is_proxy_protocol = true;
     }
+    // `listen 80` and `listen [::]:80` are one address here, so default_server of either counts.
     match server
         .listens
         .iter_mut()
@@ -489,6 +497,7 @@ fn read_location(
         .report
         .change(directive.id, DirectiveOutcome::Translated(difference));
     let inner_settings = location.settings.clone();
+    // Inner locations come before the outer one: the sort is stable, and nginx prefers the inner.
     for child in children.iter().filter(|it| it.name == "location") {
         read_location(
             translation,
@@ -522,6 +531,7 @@ fn location_paths(
                 Some(outer) if outer.rank != LocationRank::Regex => {
                     (LocationRank::Nested, globs.below(&outer.text))
                 }
+                // An outer expression has no prefix that could confine the globs.
                 _ => (LocationRank::Regex, globs),
             }
         }
@@ -530,6 +540,7 @@ fn location_paths(
             (LocationRank::Prefix, PathGlobs::default())
         }
         _ => match outer {
+            // `^~` of the outer location also keeps other expressions from taking these paths.
             Some(outer) if outer.rank == LocationRank::FinalPrefix => {
                 (LocationRank::FinalPrefix, PathGlobs::prefix(text))
             }
@@ -550,6 +561,7 @@ fn location_paths(
 
 /// `location =/path` and `location ~\.php$` have their modifier in the same word.
 fn split_modifier(text: &str) -> (&str, &str) {
+    // `~*` comes before `~`, with which it begins.
     for modifier in ["^~", "~*", "~", "="] {
         if let Some(rest) = text.strip_prefix(modifier) {
             return (modifier, rest);

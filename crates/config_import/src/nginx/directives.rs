@@ -66,6 +66,7 @@ pub fn translate(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutco
 
 /// Directives of modules, by their prefix.
 fn unknown(directive: &Directive) -> DirectiveOutcome {
+    // The first prefix that fits counts, so longer ones come before `uwsgi_` and `scgi_`.
     let families = [
         (
             "ssl_",

@@ -70,9 +70,11 @@ impl IncludeReader {
     fn included_files(&self, include: &Directive) -> Result<Vec<PathBuf>, SyntaxError> {
         let pattern = self.prefix.join(include.arg(0));
         let text = pattern.to_string_lossy();
+        // A name without wildcards must exist: nginx doesn't start without it, so the import fails, too.
         if !text.contains(['*', '?', '[']) {
             return Ok(vec![pattern]);
         }
+        // Sorted by name as in nginx: the order of expressions and default servers depends on it.
         let files = glob::glob(&text).map_err(|error| SyntaxError {
             file: include.place.file.to_path_buf(),
             position: include.place.position,

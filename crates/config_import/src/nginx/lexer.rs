@@ -81,6 +81,7 @@ impl<'t> Lexer<'t> {
     /// Skips the content of a block in another language, up to and with its closing brace. Returns false at the end of
     /// the text.
     pub fn skip_foreign_block(&mut self) -> bool {
+        // Lua has other quotes and comments than nginx, so only braces are counted.
         let mut depth = 1;
         while let Some(character) = self.bump() {
             match character {

@@ -30,6 +30,7 @@ pub fn write_config(
     head: Vec<String>,
 ) -> ConfigDocument {
     let mut contexts: Vec<SiteContext> = servers.iter().map(own_context).collect();
+    // Joined first: a server that only redirects to https must not take the name `_` from its site.
     let merged = merge_redirects(&mut servers, &mut contexts);
     let mut servers: Vec<(Server, SiteContext)> = servers
         .into_iter()
@@ -38,6 +39,7 @@ pub fn write_config(
         .filter(|(_, merged)| !**merged)
         .map(|(pair, _)| pair)
         .collect();
+    // Before defaults are named, too: without a default site, other hosts are refused anyway.
     servers.retain(|(server, _)| !refuses_other_hosts(server, translation));
     name_defaults(&mut servers, translation);
     for (server, _) in &mut servers {
@@ -117,6 +119,7 @@ fn merge_redirects(servers: &mut [Server], contexts: &mut [SiteContext]) -> Vec<
         let plain = servers[index].clone();
         let mut covered: BTreeSet<String> = BTreeSet::new();
         for (other, server) in servers.iter_mut().enumerate() {
+            // A server without names redirects the hosts of all sites.
             let has_name = plain.names.is_empty()
                 || server.names.iter().any(|name| plain.names.contains(name));
             if other == index || !has_tls(server) || !has_name {
@@ -199,6 +202,7 @@ fn name_defaults(servers: &mut Vec<(Server, SiteContext)>, translation: &mut Tra
 
 /// Every server has a location `/`; nginx serves files there if the configuration has none.
 fn add_root_location(server: &mut Server) {
+    // `location = /` answers a single path, so the others still need a location.
     let has_root = server
         .locations
         .iter()

@@ -115,6 +115,7 @@ struct TreeParser<'t> {
 impl TreeParser<'_> {
     /// Reads directives up to the closing brace, or at depth 0 up to the end of the text.
     fn block(&mut self, depth: usize) -> Result<Vec<Directive>, SyntaxError> {
+        // The parser is recursive, so an unbounded depth would overflow the stack.
         if depth > DEPTH_MAX {
             let message = format!("blocks are nested more than {DEPTH_MAX} deep");
             return Err(self.error(self.lexer.position(), message));

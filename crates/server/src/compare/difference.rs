@@ -116,6 +116,7 @@ fn field(response: &ServerResponse, name: &str, host: &str) -> Option<String> {
             .replace("; ", ";")
             .replace(";charset=utf-8", "")
             .replace("application/javascript", "text/javascript"),
+        // RFC 7617 §2.1 permits the parameter, which nginx doesn't send.
         "www-authenticate" => joined.replace(", charset=\"UTF-8\"", ""),
         _ => joined,
     })

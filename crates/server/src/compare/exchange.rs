@@ -88,6 +88,7 @@ pub fn exchange(
     stream.set_write_timeout(Some(TIMEOUT))?;
     let mut client = H1Client::default();
     let mut head = Vec::new();
+    // Without persistence, a body of unknown length ends with the connection (RFC 9112 §6.3).
     let lines = format!("Host: {host}\r\nConnection: close\r\n{fields}");
     client
         .request(

@@ -31,6 +31,7 @@ pub fn parse_requests(text: &str, count: usize, all_methods: bool) -> RequestLis
     let mut known = HashSet::new();
     let lines = text.lines().map(str::trim);
     for line in lines.filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        // No URL contains a quote (RFC 3986 §2), and each line of a log does.
         let is_log = line.contains('"');
         let request = if is_log {
             log_request(line)
@@ -38,6 +39,7 @@ pub fn parse_requests(text: &str, count: usize, all_methods: bool) -> RequestLis
             plain_request(line)
         };
         let is_sent = |request: &ListedRequest| {
+            // A POST from a log could order something again; a list is written on purpose.
             !is_log || all_methods || matches!(request.method, Method::Get | Method::Head)
         };
         match request.filter(is_sent) {

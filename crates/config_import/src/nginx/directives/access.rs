@@ -59,6 +59,7 @@ fn address(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
         text => Some(text.to_string()),
     };
     let is_allowed = directive.name == "allow";
+    // nginx inherits `allow` and `deny` together: a block with either loses all inherited ones.
     if level.begins_array("allow") {
         level.settings.access.addresses.clear();
     }
@@ -150,6 +151,7 @@ fn rate(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
         .find_map(|arg| arg.strip_prefix("burst=")?.parse::<u64>().ok());
     let is_delayed = !directive.args.iter().any(|arg| arg == "nodelay");
     level.settings.access.rates.push(RateSetting {
+        // nginx counts the requests beyond the first; Lowroad's `burst` includes that one.
         burst: burst.unwrap_or(0) + 1,
         ..setting
     });

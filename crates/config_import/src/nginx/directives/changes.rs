@@ -18,6 +18,7 @@ pub const TABLE: &[TableLine] = &[
 fn return_(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
     let (status, text) = match directive.arg(0).parse::<u16>() {
         Ok(status) => (status, directive.arg(1)),
+        // `return URL` without a status is a 302 in nginx.
         Err(_) => (302, directive.arg(0)),
     };
     let text = level.substitute(text);
@@ -63,6 +64,7 @@ pub fn path_change(
     let status = match directive.arg(2) {
         "permanent" => Some(301),
         "redirect" => Some(302),
+        // nginx redirects to a URL even with the flag `last` or `break`.
         _ if target.starts_with("http://")
             || target.starts_with("https://")
             || target.starts_with("$scheme") =>
@@ -105,6 +107,7 @@ fn with_query(to: &str) -> String {
 pub fn change_of(regex: &str, target: &str) -> Option<(String, String)> {
     let target = strip_own_host(target);
     let mut regex = regex.replace("\\/", "/");
+    // `$args` is also the end of `$is_args$args`, so the longer text is replaced first.
     let mut to = target
         .replace("$is_args$args", "?$query")
         .replace("$is_args$query_string", "?$query")
@@ -114,6 +117,7 @@ pub fn change_of(regex: &str, target: &str) -> Option<(String, String)> {
         .into_iter()
         .find(|name| to.contains(name));
     if let Some(name) = whole_path {
+        // `$1` takes the place of the path, so it must capture all of it.
         if !is_everything(&regex) {
             return None;
         }
@@ -122,6 +126,7 @@ pub fn change_of(regex: &str, target: &str) -> Option<(String, String)> {
     } else if regex.starts_with("^(.") || regex.starts_with("(.") {
         // The target begins with a slash, so the capture must not.
         let is_whole = is_everything(&regex);
+        // The slash outside of the capture is the character that `.+` requires.
         let rest = regex.trim_start_matches('^').replacen("(.+)", "(.*)", 1);
         regex = if is_whole {
             "^/(.*)$".to_string()
@@ -136,6 +141,7 @@ pub fn change_of(regex: &str, target: &str) -> Option<(String, String)> {
         !(rest.starts_with("query") || rest.starts_with(|it: char| it.is_ascii_digit()))
     });
     let is_complete = to.starts_with('/') || to.contains("://");
+    // `//host` would be a URL of another host (RFC 3986 §4.2).
     (!has_unknown && is_complete && !to.starts_with("//")).then_some((regex, to))
 }
 
@@ -178,6 +184,7 @@ pub fn strip_own_host(target: &str) -> String {
     let hosts = ["$host:$server_port", "$http_host", "$host", "$server_name"];
     match hosts.iter().find_map(|host| rest.strip_prefix(host)) {
         Some("") => "/".to_string(),
+        // `$hostname` also begins with `$host`, so a path must follow.
         Some(path) if path.starts_with(['/', '$']) => path.to_string(),
         _ => target.to_string(),
     }

@@ -127,12 +127,14 @@ fn if_host(level: &mut Level<'_>, directive: &Directive, rest: &str) -> Option<D
         "!=" => format!("!{name}"),
         _ => return None,
     };
+    // certbot writes one such condition for each name, so together they cover the server.
     if is_to_https(&target) {
         level.content.redirects_to_https = true;
         return Some(DirectiveOutcome::translated());
     }
     let to = target.replace("$scheme://", "https://");
     let (_, to) = change_of("^/(.*)$", &to)?;
+    // A target without another host would lead back to this redirect, in a loop.
     to.contains("://").then_some(())?;
     level.content.host_redirects.push(Sourced {
         value: (name, to),

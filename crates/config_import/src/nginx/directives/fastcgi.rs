@@ -115,6 +115,7 @@ fn pass(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
 
 /// Programs get the variables of RFC 3875; others with a fixed value become `env`.
 fn param(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    // SCRIPT_FILENAME is one of the parameters, so a block with others loses an inherited one.
     if level.begins_array("fastcgi_param") {
         level.settings.fastcgi.env.clear();
         level.settings.fastcgi.script = None;

@@ -95,9 +95,11 @@ fn managed(name: &str, value: &str) -> Option<&'static str> {
 
 fn expires(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
     let settings = &mut level.settings;
+    // A block's own `expires` ends an inherited one, also if it is `off` or not understood.
     settings.expires = None;
     settings.expires_map = None;
     let text = match directive.arg(0) {
+        // max-age can't count from Last-Modified, so the time counts from the response.
         "modified" => directive.arg(1),
         text => text,
     };

@@ -229,6 +229,7 @@ fn error_log(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
             "the error log goes to the journal by standard error".to_string(),
         );
     };
+    // Outer blocks are read first, so the log of the outermost block stays.
     if level
         .definitions()
         .process_keys

@@ -166,6 +166,7 @@ fn fd_limit(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
     level.set_process_key(
         "server",
         "fd_limit",
+        // A value outside of the key's range would be commented out; the nearest one is closer.
         number.clamp(64, 1_048_576).to_string(),
         directive,
     );
@@ -177,6 +178,7 @@ fn body_len(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
     let Some(len) = bytes(directive.arg(0)) else {
         return not_a_value();
     };
+    // The key has no value for "unlimited"; its largest one is 1024G.
     let len = if len == 0 { 1 << 40 } else { len };
     let key = ("limits", "body_len_max");
     let present = level.definitions().process_keys.get(&key);
@@ -220,6 +222,7 @@ fn header_buffers(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutc
     let (Some(count), Some(len)) = (count, bytes(directive.arg(1))) else {
         return not_a_value();
     };
+    // In nginx, one buffer holds the whole request line, and all buffers together the head.
     let head_len = count.saturating_mul(len).clamp(512, 1 << 20);
     level.set_process_key("limits", "head_len_max", size(head_len), directive);
     level.set_process_key(

@@ -179,6 +179,7 @@ fn pass(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
 
 /// Requests to origins have the client's Host and four fields about the client; other fields can't be set.
 fn set_header(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    // One proxy_set_header in a block ends all inherited ones, also that of Host.
     if level.begins_array("proxy_set_header") {
         level.settings.proxy.host = None;
         level.settings.proxy.request_fields.clear();
@@ -235,6 +236,7 @@ fn set_request_field(
     value: &str,
 ) -> DirectiveOutcome {
     let mut value = value.to_string();
+    // The order matters: `$http_host` must not become `$header_host`.
     for (old, new) in REQUEST_VARIABLES {
         value = value.replace(old, new);
     }
@@ -409,6 +411,7 @@ pub fn cache_valid(level: &mut Level<'_>, directive: &Directive) -> DirectiveOut
         );
     }
     let settings = settings_of(level, directive);
+    // A time for 200 is more specific than one for `any`, in either order.
     if settings.cache_ttl.is_none() || !codes.iter().any(|it| it == "any") {
         settings.cache_ttl = Some(value);
     }
@@ -427,6 +430,7 @@ fn cache_path(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome 
     if level.definitions().process_keys.contains_key(&key) {
         return DirectiveOutcome::Translated("one disk cache for all routes".to_string());
     }
+    // nginx may run side by side, with files of another format in its folder.
     let path = level
         .absolute_path(directive.arg(0))
         .replace("/nginx", "/lowroad");

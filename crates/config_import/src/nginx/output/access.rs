@@ -23,6 +23,7 @@ impl AccessSettings {
 
     /// Whether it refuses all requests.
     pub fn is_closed(&self) -> bool {
+        // nginx takes the first entry that matches, so only `deny all` in front refuses every client.
         let is_denied = self
             .addresses
             .first()
@@ -46,6 +47,7 @@ pub fn write_rules(
         .collect();
     let all = locations.iter().map(|it| (&it.settings.access, it.entry));
     for (access, entry) in std::iter::once((base, server.entry)).chain(all) {
+        // nginx asks for no password without a file, which is hardly intended.
         if access.password.realm.is_some() && access.password.file.is_empty() {
             let way = "auth_basic has no auth_basic_user_file: the paths are not protected";
             translation
@@ -116,6 +118,7 @@ pub fn write_rules(
             }
         }
     }
+    // Rules without a pattern match all paths, so they come after those of locations.
     for rule in rules(base, None) {
         document.push(rule);
     }
@@ -151,6 +154,7 @@ fn rules(access: &AccessSettings, glob: Option<&String>) -> Vec<ConfigTable> {
     if !is_any {
         rules.extend(address_rules(access, table));
     }
+    // Before the password, as in nginx, so that guesses count.
     for rate in &access.rates {
         rules.push(
             table()

@@ -185,6 +185,7 @@ fn cache_control(settings: &LevelSettings) -> Option<String> {
         .iter()
         .find(|field| field.name.eq_ignore_ascii_case("cache-control"));
     match (added, &settings.expires) {
+        // A second max-age is ignored, or makes the response stale (RFC 9111 §4.2.1).
         (Some(field), Some(expires)) if !field.value.contains("max-age") => {
             Some(format!("{}, {expires}", field.value))
         }
@@ -230,6 +231,7 @@ pub fn write_cache_control(
                         .key("value", quoted(&value)),
                 );
             }
+            // The first table that matches applies, so the default comes last.
             if let Some(value) = default {
                 let table = ConfigTable::new("[[site.cache_control]]").entry(location.entry);
                 document.push(

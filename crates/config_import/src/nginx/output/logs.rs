@@ -44,6 +44,7 @@ pub fn write_logs(servers: &[Server], translation: &Translation, document: &mut 
         log.sites.dedup();
     }
     let mut table = ConfigTable::essential("[log]");
+    // [log] has no conditions, so its log must be that of all servers.
     let is_single = logs.len() == 1 && logs[0].users == servers.len();
     if let [log] = &logs[..]
         && is_single

@@ -27,6 +27,7 @@ impl PassUrl {
             _ => return None,
         };
         let (authority, path) = match rest.strip_prefix("unix:") {
+            // After a socket's path, nginx begins the path of the URL with a colon.
             Some(socket) => match socket.split_once(':') {
                 Some((socket, path)) => (
                     format!("unix:{socket}"),
@@ -81,6 +82,7 @@ impl OriginTables {
     ) -> RouteOrigin {
         let upstream = definitions.upstreams.get(&url.authority);
         let host = origin_host(url, settings, upstream.is_some());
+        // With a URL alone, the Host is the client's, and TLS and tries have their defaults.
         if upstream.is_none() && host.is_none() && !url.is_tls && settings.tries.is_none() {
             return RouteOrigin {
                 value: url.server_url(&url.authority),
@@ -154,6 +156,7 @@ fn origin_host(url: &PassUrl, settings: &UpstreamSettings, is_upstream: bool) ->
         Some(host) => Some(host.to_string()),
         // nginx sends the name of the upstream, which is not the name of a server.
         None if is_upstream && !url.authority.contains('_') => Some(url.authority.clone()),
+        // nginx' $proxy_host is localhost for a Unix socket.
         None if url.authority.starts_with("unix:") => Some("localhost".to_string()),
         None => Some("origin".to_string()),
     }

@@ -17,6 +17,7 @@ pub fn write_redirects(
     translation: &mut Translation,
     document: &mut ConfigDocument,
 ) {
+    // nginx applies rewrites of a server before it selects a location.
     write_changes(&server.content.changes, None, translation, document);
     for (index, location) in server.locations.iter().enumerate() {
         if location.name.is_some() {
@@ -134,6 +135,7 @@ fn write_slash_redirect(server: &Server, location: &Location, document: &mut Con
         && location.text.ends_with('/')
         && location.globs == PathGlobs::prefix(&location.text);
     let path = location.text.trim_end_matches('/');
+    // An exact location for the path turns nginx' redirect off.
     let has_own = server
         .locations
         .iter()

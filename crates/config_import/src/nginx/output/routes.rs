@@ -50,6 +50,7 @@ pub fn write_rewrites(
             document.push(hidden_rewrite(location, path, prefix));
         }
     }
+    // The first rewrite that matches applies, so fallbacks come after the others.
     for location in &server.locations {
         if let Some(try_files) = location
             .content
@@ -308,6 +309,7 @@ fn write_path_fallback(
             .iter()
             .any(|it| it.content.fastcgi.is_some() && it.text == path);
     let globs = &location.globs.globs;
+    // A fallback keeps the request's query, so a target with arguments must be a rewrite.
     if !is_script && !path.is_empty() && !target.trim_start_matches(&*path).contains('=') {
         for glob in globs {
             let mut table = ConfigTable::new("[[site.rule]]").entry(entry);
@@ -496,6 +498,7 @@ impl RouteWriter<'_> {
             return Vec::new();
         };
         let is_same = *path == self.location.text || (self.location.text == "/" && path == "/");
+        // nginx refuses a path in the proxy_pass of a named location.
         if is_same || self.handler.name.is_some() {
             return Vec::new();
         }
@@ -537,6 +540,7 @@ fn cache_table(settings: &UpstreamSettings) -> ConfigTable {
     }
     table = table.optional_key("ttl", settings.cache_ttl.as_ref());
     let uses = |name: &str| settings.stale_uses.iter().any(|it| it == name);
+    // nginx has no time for stale responses; a day bounds them.
     if uses("updating") {
         table = table.key("stale_while_revalidate", quoted("1d"));
     }

@@ -99,6 +99,7 @@ impl SiteLayout {
             None => (root.clone(), String::new()),
         };
         let is_in_root = location.content.alias.is_none() && Some(&root) == self.root.as_ref();
+        // Routes come before files, so even one of lower precedence would take these paths.
         let is_shadowed = server.locations[index + 1..]
             .iter()
             .any(|lower| takes_all(lower) && shares_paths(&location.globs, &lower.globs));
@@ -385,6 +386,7 @@ pub fn write_tls(
         .fields
         .iter()
         .find(|it| it.name.eq_ignore_ascii_case(hsts));
+    // `hsts` needs a site without plain responses: RFC 6797 §7.2 forbids the field in them.
     let field = field.filter(|_| !is_plain || context.redirects);
     table = table.optional_key("hsts", field.map(|it| quoted(&it.value)));
     document.push(table);
@@ -411,6 +413,7 @@ fn write_representation(server: &Server, layout: &SiteLayout, document: &mut Con
     document.push_filled(types);
     let mut pages = ConfigTable::essential("[site.error_pages]");
     let mut statuses = BTreeMap::new();
+    // One table for the whole site, so pages of the server come before those of locations.
     let settings_of_locations = server.locations.iter().map(|it| &it.settings);
     for settings in std::iter::once(settings).chain(settings_of_locations) {
         for page in &settings.error_pages {
