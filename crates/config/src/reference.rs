@@ -201,6 +201,7 @@ pub const TABLES: &[&TableReference] = &[
     &site_files::ALIAS,
     &site_rules::RULE,
     &conditions::RULE_NOT,
+    &conditions::RULE_RESPOND,
     &site_rules::REDIRECT,
     &site_rules::REWRITE,
     &site_rules::HEADER,

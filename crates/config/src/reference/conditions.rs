@@ -85,6 +85,52 @@ pub(super) const fn with_conditions<const N: usize>(own: &[KeyReference]) -> [Ke
     keys
 }
 
+pub(super) const RULE_RESPOND: TableReference = TableReference {
+    header: "[site.rule.respond]",
+    title: "a fixed response",
+    intro: "The response of a [rule](site-rule.md) with `respond`. `respond = 410` is short for `respond = { status = 410 }`.",
+    context: "[[site]]\nroot = \"r\"\n[[site.rule]]\n[site.rule.respond]\nstatus = 200\n",
+    with_lines: &[("text", "text = \"t\"")],
+    keys: &[
+        KeyReference::required(
+            "status",
+            "200 to 599",
+            "The status, but none that forbids content or needs other fields: 204, 205, 206, 3xx, 401, 407, 416, 421, 426, 499.",
+        ),
+        KeyReference::optional(
+            "text",
+            "text, up to 64K",
+            "The content. Without it, an error has its [error page](site-error_pages.md).",
+        ),
+        KeyReference::with_default(
+            "type",
+            "media type",
+            "\"text/plain; charset=utf-8\"",
+            "The media type of `text`.",
+        )
+        .only_with(&["text"]),
+        KeyReference::optional(
+            "header",
+            "table",
+            "Further fields with their values, as in [`[[site.header]]`](site-header.md).",
+        ),
+    ],
+    notes: r#"
+```toml
+[[site]]
+root = "/srv/www"
+
+[[site.rule]]
+pattern = "/health"
+
+[site.rule.respond]
+status = 200
+text = "ok\n"
+header = { Cache-Control = "no-store" }
+```
+"#,
+};
+
 pub(super) const RULE_NOT: TableReference = TableReference {
     header: "[site.rule.not]",
     title: "conditions on requests",

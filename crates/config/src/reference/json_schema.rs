@@ -79,7 +79,12 @@ fn table_schema(table: &TableReference) -> Value {
 }
 
 fn key_schema(parent: &TableReference, key: &KeyReference) -> Value {
-    let described = table(&format!("{}.{}", parent.path(), key.name));
+    let path = format!("{}.{}", parent.path(), key.name);
+    let described = table(&path).or_else(|| match key.name {
+        // The conditions are described once, for rules.
+        "not" => table("site.rule.not"),
+        _ => None,
+    });
     let kinds = key.kinds();
     let mut single: Vec<Value> = Vec::new();
     let words: Vec<&String> = kinds
@@ -102,8 +107,10 @@ fn key_schema(parent: &TableReference, key: &KeyReference) -> Value {
     );
     let mut all = single.clone();
     if kinds.is_list {
-        // The elements of some lists may be tables.
-        single.push(json!({"type": "object"}));
+        // The elements of some lists may be tables that the reference does not describe.
+        if !kinds.single.iter().any(is_table) {
+            single.push(json!({"type": "object"}));
+        }
         all.push(json!({"type": "array", "items": any_of(single)}));
     }
     // `access` is a target, or an array of tables.

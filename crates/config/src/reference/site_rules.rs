@@ -48,8 +48,8 @@ const RULE_KEYS: &[KeyReference] = &[
     ),
     KeyReference::optional(
         "respond",
-        "status, or table",
-        "Answer with this status, or with `{ status = 200, text = \"…\", type = \"text/plain; charset=utf-8\", header = { NAME = \"VALUE\" } }`: content of at most 64K, and further fields. Without `text`, an error has its error page.",
+        "200 to 599, or table",
+        "Answer with this status, or with a [fixed response](site-rule-respond.md).",
     ),
     KeyReference::optional(
         "close",

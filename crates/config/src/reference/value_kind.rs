@@ -73,9 +73,16 @@ fn single_kinds(values: &str) -> Vec<ValueKind> {
     let words = quoted.filter_map(|code| code.strip_prefix('"')?.strip_suffix('"'));
     let (samples, words): (Vec<&str>, Vec<&str>) = words.partition(|word| is_sample(word));
     let outside: String = rest.split('`').step_by(2).collect();
-    let has_other = outside
-        .split([' ', ','])
-        .any(|word| !matches!(word, "" | "or" | "and" | "array" | "list" | "of"));
+    let has_other = outside.split([' ', ',']).any(|word| {
+        !matches!(
+            word,
+            "" | "or" | "and" | "array" | "list" | "of" | "table" | "tables"
+        )
+    });
+    // A table beside other values: `table, or array of tables`.
+    if outside.split([' ', ',']).any(|word| word == "table") {
+        kinds.push(ValueKind::Table);
+    }
     kinds.extend(words.iter().map(|word| ValueKind::Word((*word).to_owned())));
     match numbers(&outside) {
         Some((low, high)) => {
@@ -114,6 +121,12 @@ mod tests {
         for (values, single, is_list) in [
             ("boolean", vec![Boolean], false),
             ("`true` or `false`", vec![Boolean], false),
+            ("table, or array of tables", vec![Table], true),
+            (
+                "200 to 599, or table",
+                vec![Table, Number(200.0, 599.0)],
+                false,
+            ),
             ("path or `true`", vec![Boolean, Text], false),
             ("size, 64K to 1024G, or 0", vec![Size], false),
             ("duration, up to 1h", vec![Duration], false),
