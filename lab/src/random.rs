@@ -34,6 +34,7 @@ impl SplitMix {
 
     /// Uniform over `[0, 1)`.
     pub fn unit(&mut self) -> f64 {
+        // 53 bits are the precision of an f64; with more, the result could be rounded up to 1.
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 }

@@ -37,7 +37,9 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
             match self.context.driver.accept(listener) {
                 Ok(accepted) => self.start_connection(accepted, listener),
                 Err(AcceptFailure::Empty) => return,
+                // Only this connection has failed (ECONNABORTED and others, accept(2)); others may wait behind it.
                 Err(AcceptFailure::Gone) => {}
+                // The listener is level-triggered, so without a pause the worker would spin on its event.
                 Err(AcceptFailure::Exhausted) => return self.pause_accepting(),
             }
         }
@@ -79,6 +81,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
             }
             is_registered = connection.register(context);
         });
+        // epoll_ctl(2) is out of memory or watches, so the next connection would fail, too.
         if !is_registered {
             self.pause_accepting();
         }
@@ -273,6 +276,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
 
     /// Calls `act` with all connections.
     fn visit_all(&mut self, act: impl Fn(&mut WorkerConnection<D, V>, &mut WorkerContext<D, V>)) {
+        // Collected first, as visiting a connection may remove it from the table.
         let tokens: Vec<ConnectionToken> =
             self.connections.iter().map(|(_, it)| it.token).collect();
         for token in tokens {

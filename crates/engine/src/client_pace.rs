@@ -29,6 +29,7 @@ impl ClientPace {
             bytes: 0,
             since_ms: now_ms,
             progress_ms: now_ms,
+            // Lower than the first value, which is negative while earlier responses are in flight.
             acknowledged_bytes: i64::MIN,
         }
     }
@@ -63,6 +64,7 @@ impl ClientPace {
             return PaceVerdict::Stalled;
         }
         let graced = elapsed_ms <= settings.rate_grace_ms;
+        // `elapsed_ms` can't be 0 in the division, as it exceeds the grace period.
         if !graced && self.bytes.saturating_mul(1000) / elapsed_ms < settings.rate_min {
             return PaceVerdict::TooSlow;
         }

@@ -31,6 +31,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         if readable && !self.is_closed() {
             self.receive(worker, ended);
         }
+        // Handled last: bytes that the client sent before its half-close are read first.
         if ended && !self.is_closed() {
             self.handle_half_close(worker);
         }
@@ -55,6 +56,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         // was cut.
         let ends_by_close = matches!(&self.protocol, Protocol::Http1(http) if http.ends_by_close());
         let is_cut = self.sending.is_some() && ends_by_close;
+        // Determined before the close, after which the socket can't be asked.
         let is_client_gone = self.is_client_gone(worker);
         match is_cut {
             true => self.transport.reset(&mut worker.driver),
@@ -94,6 +96,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
 
     /// Closes a connection that the peer or the network broke.
     pub(crate) fn close_broken(&mut self, worker: &mut WorkerContext<D, V>) {
+        // A reset of an idle connection is an ordinary end that loses no response.
         if !self.is_idle() && !self.lingering {
             worker.counters.broken.bump();
         }

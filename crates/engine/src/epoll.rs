@@ -223,6 +223,7 @@ impl EpollDriver {
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .push((token, outcome));
+            // After the push, so that the woken worker finds the result.
             waker.wake();
         };
         self.helpers
@@ -335,6 +336,7 @@ impl IoDriver for EpollDriver {
             }
             // Another process that shares the socket has shut it down: accepting is retried after a pause.
             Err(Errno::INVAL | Errno::BADF | Errno::NOTSOCK) => Err(AcceptFailure::Exhausted),
+            // accept(2) also returns errors that are pending on the new connection.
             Err(_) => Err(AcceptFailure::Gone),
         }
     }
@@ -366,6 +368,7 @@ impl IoDriver for EpollDriver {
 
     fn register(&mut self, socket: &OwnedFd, token: ConnectionToken) -> io::Result<()> {
         let data = u64::from(token.generation) << 32 | u64::from(token.slot);
+        // EPOLLOUT is set from the start, which saves an epoll_ctl(2) each time the socket is full.
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         Ok(epoll::add(
             &self.epoll,

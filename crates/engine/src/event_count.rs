@@ -51,6 +51,7 @@ impl EventCount {
 
     /// Consumes the notification. Returns whether there was one.
     pub fn take_notified(&self) -> bool {
+        // The load comes first: a swap takes the cache line from other threads even if there is nothing to consume.
         self.notified.load(SeqCst) && self.notified.swap(false, SeqCst)
     }
 }

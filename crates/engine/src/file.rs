@@ -292,6 +292,7 @@ fn send_pages(socket: &OwnedFd, file: &OpenFile, start: u64, len: u64) -> FileSe
         let count = usize::try_from(end - offset).unwrap_or(usize::MAX);
         let sent = rustix::fs::sendfile(socket.as_fd(), &file.file, Some(&mut offset), count);
         match sent {
+            // sendfile(2) has advanced `offset`, and leaves the file's own position unchanged.
             Ok(1..) | Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => {
                 return FileSent::Bytes {

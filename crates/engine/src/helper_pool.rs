@@ -47,6 +47,7 @@ impl HelperPool {
             queue: Mutex::new(VecDeque::new()),
             added: Condvar::new(),
         });
+        // Without a thread, queued jobs would never run.
         for number in 0..count.max(1) {
             let shared = shared.clone();
             thread::Builder::new()

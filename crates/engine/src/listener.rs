@@ -32,8 +32,10 @@ impl ListenSocket {
     /// Those of bind(2): the address is in use, not local, or not permitted.
     pub fn open(address: SocketAddr) -> io::Result<ListenSocket> {
         let socket = new_socket(address)?;
+        // Connections in TIME_WAIT from before a restart must not block the address.
         sockopt::set_socket_reuseaddr(&socket, true)?;
         sockopt::set_socket_reuseport(&socket, true)?;
+        // Before listen(2), so that the first connections inherit the options, too.
         prepare(&socket)?;
         rustix::net::bind(&socket, &address)?;
         rustix::net::listen(&socket, BACKLOG)?;
@@ -53,6 +55,7 @@ impl ListenSocket {
             let text = "a socket passed by the supervisor is not listening";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
+        // A supervisor may pass a blocking socket, on which accept(2) would stop the worker.
         rustix::io::ioctl_fionbio(&socket, true)?;
         // A Unix socket has no TCP options, and needs none.
         let _ = prepare(&socket);
@@ -134,6 +137,7 @@ fn prepare(socket: &OwnedFd) -> io::Result<()> {
 pub fn probe(address: SocketAddr) -> io::Result<()> {
     // The socket is bound, but does not listen: a client that connects at this moment gets ECONNREFUSED.
     let socket = new_socket(address)?;
+    // Connections in TIME_WAIT from an earlier process must not look like another program.
     sockopt::set_socket_reuseaddr(&socket, true)?;
     Ok(rustix::net::bind(&socket, &address)?)
 }

@@ -154,6 +154,7 @@ impl WorkerTasks {
     /// Polls the ready tasks, then the tasks that they have woken, for a limited number of passes.
     pub fn run(&self) {
         let mut ready = Vec::new();
+        // Tasks that wake each other again and again must not keep the worker from its sockets.
         for _ in 0..PASSES_MAX {
             // Both vectors keep their memory.
             std::mem::swap(&mut self.lock().ready, &mut ready);
@@ -211,6 +212,7 @@ impl WorkerTasks {
         table.generation = table.generation.wrapping_add(1);
         let generation = table.generation;
         if table.ended {
+            // The destructor of `work` runs without the lock, as it may call this module.
             drop(table);
             drop(work);
             let slot = DETACHED;
@@ -263,6 +265,7 @@ impl WorkerTasks {
         // A panic ends only the task: its future is dropped, which notifies the receivers of its results.
         let outer = POLLS.replace(true);
         let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(&mut context)));
+        // Not `false`, as a task that is polled may start and poll another.
         POLLS.set(outer);
         let over = !matches!(polled, Ok(Poll::Pending));
         let mut table = self.lock();

@@ -65,6 +65,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let has_encrypted = transport.has_encrypted();
         worker.counters.sent_bytes.add(wire_len as u64);
         worker.out.return_send_buffer(buffer, sent);
+        // After a half-close the client may be gone, so its response counts only once it is acknowledged.
         if has_encrypted || !worker.out.is_empty() || self.client_ended {
             return self.start_sending(worker, Some((sent, wire_len)), queued_len);
         }
@@ -349,6 +350,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             _ => now_ms,
         };
         sending.transfer = TransferStep::Delivering { since_ms };
+        // epoll does not report acknowledgements, so they are polled.
         self.deadline_ms = self.deadline_ms.min(now_ms + settle_ms(now_ms - since_ms));
         self.schedule_check(worker);
         false
@@ -377,6 +379,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// (nginx: lingering_close).
     pub(crate) fn finish(&mut self, worker: &mut WorkerContext<D, V>) {
         let now_ms = worker.driver.now_ms();
+        // Without close_notify the client could take the end for a truncation (RFC 8446 §6.1).
         if !self.close_tls_if_over(worker) {
             return;
         }

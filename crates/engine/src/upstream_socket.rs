@@ -482,6 +482,7 @@ impl AsyncWrite for UpstreamSocket {
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        // Copied bytes already count as written, so they must precede the half-close.
         ready!(this.poll_drain(context))?;
         Poll::Ready(this.socket.finish())
     }

@@ -71,6 +71,7 @@ impl InvalidationSet {
         for target in &targets {
             self.invalidate_target(target, store);
         }
+        // An error response invalidates nothing (RFC 9111 §4.4), and so no groups either.
         if targets.is_empty() {
             return;
         }

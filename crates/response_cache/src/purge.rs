@@ -38,6 +38,7 @@ impl FromStr for PurgeTarget {
     fn from_str(text: &str) -> Result<PurgeTarget, String> {
         if let Some(name) = text.strip_prefix(TAG) {
             let name = name.trim();
+            // Stored tags are separated by commas, so a name with a comma could never match.
             return match name.is_empty() || name.contains(',') {
                 true => Err(format!(
                     "{text}: a tag must be a name without commas: tag:NAME"
@@ -74,6 +75,7 @@ impl FromStr for PurgeTarget {
 
 /// The effect of a purge in these servers, for people, without a line break.
 pub fn summary(reports: &[PurgeReport], is_soft: bool) -> String {
+    // If one server has not counted, the sum is unknown.
     let removed: Option<u64> = reports.iter().map(|report| report.removed).sum();
     let responses = |count: u64| match count {
         1 => "1 stored response".to_owned(),

@@ -204,6 +204,7 @@ impl CacheKey {
             &self.variant,
             // Requests after a purge do not join fetches that began before it.
             &purges.to_le_bytes(),
+            // Without the length, another split into key and variant could give the same bytes.
             &key_len.to_le_bytes(),
             &[u8::from(self.requested_part == RequestedPart::Part)],
         ];
@@ -217,8 +218,10 @@ impl CacheKey {
             RequestedPart::Whole => is_origin || !self.is_conditional,
             // An origin may ignore Range (RFC 9110 §14.2): its 200 then answers requests for all ranges.
             RequestedPart::Part => is_origin && !self.is_conditional,
+            // A response to HEAD has no body for other requests.
             RequestedPart::Head => false,
         };
+        // A request that has waited in vain calls the origin itself, so that it waits only once.
         can_serve_others && !self.is_authorized && !self.has_waited
     }
 
@@ -259,6 +262,7 @@ pub fn is_plain_range(lines: &[u8]) -> bool {
     for (name, value) in FieldLines::new(lines) {
         if name.eq_ignore_ascii_case(b"range") {
             range_count += 1;
+            // The length is unknown here, so the maximum makes no range unsatisfiable.
             is_plain &= matches!(range::evaluate(value, u64::MAX), RangesSpecifier::One(_));
         }
         // With If-Range, the client may have another version than the shared response.
@@ -330,6 +334,7 @@ impl ReuseJudge<'_> {
             return Err(StorageRefusal::Status(status.code()));
         }
         let plan = self.decide(self.directives, status, fields)?;
+        // RFC 9111 §3.5: only some responses may be shared by requests with credentials.
         let authorized = RequestDirectives {
             is_authorized: true,
             ..RequestDirectives::GET

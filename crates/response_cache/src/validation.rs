@@ -138,6 +138,7 @@ impl StaleResponse {
         }
         let renewed = || renew(store_request, &self.object, &reply.response.fields, request);
         let is_outdated = match compare_head(representation, reply) {
+            // If the new fields forbid storage, the stored response must not stay either.
             HeadComparison::Same => renewed().is_none(),
             HeadComparison::Other => true,
             HeadComparison::Nothing => false,
@@ -254,6 +255,7 @@ pub(super) fn merged(
     {
         compression_handler::fields::vary(&mut fields);
     }
+    // The age of the freshened response counts from the Date of the 304 (RFC 9111 §4.2.3).
     if let Some(date) = new_fields.date().or(representation.head.date(bytes)) {
         fields.set_date(*date);
     }

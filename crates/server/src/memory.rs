@@ -14,6 +14,7 @@ pub fn fit_cache(server: &mut ProcessConfig) {
     }
     if let Some(len) = available_len() {
         server.cache_len_max = server.cache_len_max.min(len / 4);
+        // A single response must not displace most of the others.
         server.cache_object_len_max = server.cache_object_len_max.min(server.cache_len_max / 4);
     }
 }
@@ -27,6 +28,7 @@ fn available_len() -> Option<u64> {
         &read("mountinfo").unwrap_or_default(),
         &read("cgroup").unwrap_or_default(),
     );
+    // /proc/meminfo shows the machine's memory even in a container, so the smaller value counts.
     machine.into_iter().chain(group).min()
 }
 

@@ -171,6 +171,7 @@ fn serve(running: &mut RunningServer, sites: Arc<SiteTable>) -> DrainingWorkers 
     if let Some(level) = &running.softirq {
         level.set_sites(LevelSites::new(running));
     }
+    // The softirq level has copies of responses that the new sites may not allow.
     running.changes.notify();
     DrainingWorkers(done_receiver)
 }

@@ -68,6 +68,7 @@ impl ListenerSet {
         };
         let id = |candidate: SocketAddr| {
             let mut entries = self.addresses.iter();
+            // Not `==`, which would also compare the flow label and scope of an IPv6 address.
             let same = |address: SocketAddr| {
                 (address.ip(), address.port()) == (candidate.ip(), candidate.port())
             };

@@ -97,6 +97,7 @@ impl SamplePlan {
             weight: 1,
             second: 0,
             exact: 0,
+            // From 0, xorshift would only produce 0.
             random: seed | 1,
         }
     }

@@ -59,6 +59,7 @@ impl GuestNetwork {
         let base = u32::from(Ipv4Addr::new(198, 18, 0, 0));
         // The ids of concurrent processes are often close; multiplicative hashing makes their networks differ.
         let spread = process.wrapping_mul(0x9e37_79b9) >> 17;
+        // The range has 2^17 addresses, and so 2^15 networks of four.
         let first = base + 4 * ((spread + number) % (1 << 15));
         GuestNetwork {
             // An interface name has at most 15 bytes (IFNAMSIZ).

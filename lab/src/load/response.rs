@@ -309,6 +309,7 @@ fn parse_head(head: &[u8], checks: ResponseChecks) -> Result<AnswerHead, Respons
                 if let Some(value) = field_value(line, b"content-length") {
                     parsed.length = Some(parse_length(value)?);
                 } else if let Some(value) = field_value(line, b"connection") {
+                    // close takes precedence over keep-alive (RFC 9112 section 9.3).
                     if has_token(value, b"close") {
                         keeps_alive = false;
                     } else if has_token(value, b"keep-alive") {

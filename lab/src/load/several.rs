@@ -60,6 +60,7 @@ pub(super) fn compare(
         for turn in 0..2 {
             let run_index = (turn + repeat as usize) % 2;
             let outcome = run(loads[run_index])?;
+            // The figures of an interrupted run are incomplete, so they are not compared.
             if outcome.interrupted {
                 return Ok(outcomes);
             }

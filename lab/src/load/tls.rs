@@ -55,6 +55,7 @@ fn provider(offered: OfferedTls) -> CryptoProvider {
     let default = aws_lc_rs::default_provider();
     match offered {
         OfferedTls::All => default,
+        // One suite and one group, so that all servers compute the same.
         OfferedTls::One { .. } => CryptoProvider {
             cipher_suites: vec![aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256],
             kx_groups: vec![aws_lc_rs::kx_group::X25519],

@@ -53,6 +53,7 @@ impl LoadTransport {
         let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
         // Nagle's algorithm would delay pipelined requests until the previous ones are acknowledged.
         sockopt::set_tcp_nodelay(&socket, true)?;
+        // Before connect(2), as the SYN announces the window scale, which depends on this size (tcp(7)).
         if let Some(len) = receive_buffer_len {
             sockopt::set_socket_recv_buffer_size(&socket, len)?;
         }

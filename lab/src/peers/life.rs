@@ -221,6 +221,7 @@ impl KeeperHandle {
     fn wait_for_answer(&mut self, address: SocketAddr) -> Result<(), String> {
         let deadline = Instant::now() + ANSWER_MAX;
         while !answers(address) {
+            // The pause between two requests also notices that the peer has ended.
             match self.messages.recv_timeout(RETRY_INTERVAL) {
                 Ok(KeeperMessage::Failed(text)) => return Err(text),
                 Err(RecvTimeoutError::Disconnected) => {
@@ -313,6 +314,7 @@ fn messages(from: impl Read + Send + 'static) -> Receiver<KeeperMessage> {
 
 /// Whether an HTTP server answers with a status other than 5xx.
 fn answers(address: SocketAddr) -> bool {
+    // A server without a page at / answers 404, which also shows that it works.
     status(address).is_ok_and(|status| (200..500).contains(&status))
 }
 

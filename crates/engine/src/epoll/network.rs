@@ -42,6 +42,7 @@ impl UpstreamNetwork for EpollNetwork {
             ConnectTarget::Tcp(to) => (connect_tcp(to, None)?, false),
             ConnectTarget::TcpFrom { to, from } => (connect_tcp(to, Some(from))?, false),
         };
+        // Only connecting needs EPOLLOUT at first; later it is added when the socket is full.
         let is_watching_room = !connected;
         epoll::add(&self.0, &fd, data(id), flags(is_watching_room))?;
         let socket = EpollSocket {

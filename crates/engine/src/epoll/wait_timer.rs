@@ -35,6 +35,7 @@ impl WaitTimer {
     /// Ensures that the timer fires within `timeout_ms` from now. False if the kernel refuses.
     pub fn set(&mut self, now_ms: u64, timeout_ms: u64) -> bool {
         let end_ms = now_ms.saturating_add(timeout_ms);
+        // A timer that fires early costs one wake-up; setting it before each wait would cost a system call each time.
         if self.fires_ms.is_some_and(|fires_ms| fires_ms <= end_ms) {
             return true;
         }
@@ -106,6 +107,7 @@ impl WakeTimer {
             // A time of 0 would disarm the timer.
             it_value: timespec_of_us(at_us.max(1)),
         };
+        // Absolute, unlike in `WaitTimer`: this deadline comes from the precise clock that the timer uses.
         let set = timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &once);
         self.fires_us = set.is_ok().then_some(at_us);
     }

@@ -141,6 +141,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let Protocol::Http1(http) = &mut self.protocol else {
             return false;
         };
+        // With input already waiting, each check would let the buffer grow.
         if !self.input.is_empty() {
             return false;
         }

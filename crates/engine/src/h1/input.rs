@@ -131,6 +131,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let Protocol::Http1(http) = &mut self.protocol else {
             return 0;
         };
+        // Before the response is written, so that it announces the close (RFC 9112 §9.6).
         if is_last {
             http.close();
         }

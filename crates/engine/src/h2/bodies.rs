@@ -197,6 +197,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 }
             }
         }
+        // Other streams may have waited for this read, as a connection has one at a time.
         self.advance_all(worker);
         self.emit(worker);
         self.schedule_frames_check(worker);

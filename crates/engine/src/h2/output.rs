@@ -75,6 +75,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     pub(crate) fn emit(&mut self, worker: &mut WorkerContext<D, V>) {
         let now_ms = worker.driver.now_ms();
         while !self.is_closed() {
+            // While the socket is full, further frames would only occupy memory.
             if self.sending.is_some() {
                 break;
             }

@@ -65,6 +65,7 @@ impl KernelTlsSend {
         socket: &D::Socket,
         alert: &[u8],
     ) -> TransferOutcome {
+        // The alert must not overtake data: bytes after close_notify are ignored (RFC 8446 §6.1).
         if self.is_sending {
             return TransferOutcome::Underway;
         }

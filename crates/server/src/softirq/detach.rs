@@ -126,6 +126,7 @@ fn join_ports(ports: &[u16]) -> String {
 /// # Errors
 /// When there is none: a message for the user.
 pub fn find(port: u16) -> Result<PathBuf, String> {
+    // Tried before the others, as its name is known without opening all levels.
     let first = folder::port_folder(port).map_err(|error| error.to_string())?;
     let has_port = |folder: &Path| match SoftirqLevel::open(folder) {
         Ok(level) => level.ports().contains(&port),

@@ -79,6 +79,7 @@ pub fn acquire_after_end(folder: &Path) -> Result<LevelLock, String> {
             Err(holder) => holder,
         };
         let Some((drain, pid)) = holder.drain.zip(holder.pid) else {
+            // The holder may have received its signal, but not have announced its end yet.
             if started_at.elapsed() > NOTICE_TIME {
                 return Err(holder.text());
             }
@@ -128,6 +129,7 @@ impl LockHolder {
         let mut text = [0; 16];
         let len = file.read_at(&mut text, 0).unwrap_or_default();
         let text = str::from_utf8(&text[..len]).ok();
+        // The line end shows that the number was written completely.
         let drain_s = text.and_then(|text| text.strip_suffix('\n')?.parse().ok());
         LockHolder {
             pid: holder(file).and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok()),
@@ -236,6 +238,7 @@ fn make_private(folder: &Path) -> Result<(), String> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
         _ => {}
     }
+    // A symbolic link is not followed, as it could lead to any folder.
     let meta = fs::symlink_metadata(folder).map_err(failed)?;
     // The owner of the folder, or a user with write access to it, could replace lock files.
     let is_private = meta.is_dir() && meta.uid() == 0 && meta.mode() & 0o022 == 0;

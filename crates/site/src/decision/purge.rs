@@ -94,6 +94,7 @@ fn parse_targets(responder: &RequestResponder<'_, '_>) -> Option<Vec<PurgeTarget
     let mut tags = Vec::new();
     for (name, value) in responder.request.fields() {
         let is = |field_name: &str| name.eq_ignore_ascii_case(field_name.as_bytes());
+        // Fastly separates keys by spaces, Cloudflare separates tags by commas.
         let is_separator = |byte: &u8| match is("Surrogate-Key") {
             true => *byte == b' ',
             false => *byte == b',',

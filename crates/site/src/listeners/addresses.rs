@@ -40,6 +40,7 @@ impl ListenerSet {
                 .flat_map(config::SiteConfig::tls_addresses)
                 .copied()
         };
+        // Only the roles of adopted sockets need this list.
         let plain: Vec<SocketAddr> = match self.adopted.is_empty() {
             true => Vec::new(),
             false => sites

@@ -43,6 +43,7 @@ pub fn take() -> io::Result<Vec<(Option<ListenerScheme>, ListenSocket)>> {
     let mut inherited = ListenFd::from_env();
     let mut sockets = Vec::new();
     for index in 0..inherited.len() {
+        // Advanced even if there is no socket to take, as the names are in the order of the descriptors.
         let scheme = names.next().and_then(scheme_from_name);
         if let Some(socket) = take_socket(&mut inherited, index)? {
             sockets.push((scheme, ListenSocket::adopt(socket)?));

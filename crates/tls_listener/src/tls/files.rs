@@ -145,6 +145,7 @@ impl KeyPairSet {
             .files
             .iter_mut()
             .map(|it| it.follow(watcher, unix_s, logger));
+        // Not `any`, which would stop at the first change and leave the other files unchecked.
         changed.filter(|has_changed| *has_changed).count() > 0
     }
 
@@ -273,6 +274,7 @@ impl LoadedCertificate {
         }
         // The watch is created before the stamps are taken, so that a change in between triggers the next check.
         let watch = watcher.and_then(|watcher| PathWatch::new(watcher, paths(&self.files)));
+        // Until the stamps are settled there is no watch, so the next check compares them again.
         self.watch = None;
         // `is_hidden` is updated, since the first load may have happened with root privileges.
         self.is_hidden = is_hidden(&self.files);

@@ -10,6 +10,7 @@ use lowroad_tls::certificates::CertificatePair;
 pub fn sign(site: &config::SiteConfig, unix_s: u64) -> Result<CertificatePair, String> {
     let authority = authority(unix_s)?;
     let names = site.names.iter().filter_map(|name| match name {
+        // The brackets of an IPv6 address belong to the URL, not to the certificate's name.
         SiteName::Exact(host) => Some(host.trim_matches(['[', ']']).to_string()),
         SiteName::Wildcard(host) => Some(format!("*.{host}")),
         SiteName::Default => None,
@@ -18,6 +19,7 @@ pub fn sign(site: &config::SiteConfig, unix_s: u64) -> Result<CertificatePair, S
     // The certificate also contains the site's addresses, for clients that connect without a name.
     let addresses = addresses.filter(|ip| !ip.is_unspecified());
     let mut names: Vec<String> = names.chain(addresses.map(|ip| ip.to_string())).collect();
+    // An address may also be one of the site's names.
     names.sort();
     names.dedup();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();

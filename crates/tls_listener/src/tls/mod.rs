@@ -416,6 +416,7 @@ impl TlsEndpoint {
     /// Requests a certificate after a handshake has failed because `server_name` has none.
     fn request_on_demand(&self, server_name: &str) {
         let name = server_name.to_ascii_lowercase();
+        // Called after any failed handshake: if there is a certificate, the failure had another reason.
         if !self.store.current().covers(&name) {
             self.process.automatic.request_on_demand(&name);
         }

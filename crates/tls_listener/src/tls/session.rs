@@ -158,6 +158,7 @@ fn negotiated_info(server: &TlsServer) -> TlsInfo {
             Some(b"h2") => AlpnProtocol::Http2,
             _ => AlpnProtocol::Http1,
         },
+        // Converted once, as host names are case-insensitive (RFC 4343).
         server_name: server
             .server_name()
             .map(|name| name.to_ascii_lowercase().into()),

@@ -84,6 +84,7 @@ impl SupervisedProcesses {
             self.level = level;
             self.run_until_end()
         });
+        // Also after an error: a process left behind would go on intercepting connections.
         let end_result = self.end();
         result.and(end_result)
     }
@@ -169,6 +170,7 @@ impl SupervisedProcesses {
             command.env_remove("NOTIFY_SOCKET");
         }
         let (mut worker, mut socket) = start(command, ChildProcess::spawn_with_stream)?;
+        // The server sends a byte when it is ready; if it ends before, the stream ends.
         match socket.read_exact(&mut [0]) {
             Ok(()) => Ok(Ok((worker, socket))),
             Err(_) => reap(&mut worker).map(Err),
