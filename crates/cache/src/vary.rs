@@ -156,7 +156,7 @@ impl SelectingFields {
 /// Whether a field is a list of preferences (Accept-Encoding), in which upper case and spaces are insignificant (RFC
 /// 9110 §12.5). The order of members with equal weight is insignificant, too, but many origins take the first language
 /// or media type.
-fn is_preference(name: &[u8]) -> bool {
+pub fn is_preference(name: &[u8]) -> bool {
     [
         &b"accept"[..],
         b"accept-charset",
@@ -212,29 +212,42 @@ fn normalised(list: &[u8], has_order: bool) -> Vec<u8> {
     members.join(&b","[..])
 }
 
-/// The values of all lines of a field, combined (RFC 9110 §5.3, RFC 6265 §5.4). An absent field gives the empty string,
-/// and an empty field a space, which is not a possible value: RFC 9111 §4.1 distinguishes the two.
-fn value_of<'f>(name: &[u8], request: impl Iterator<Item = (&'f [u8], &'f [u8])>) -> Box<[u8]> {
-    let mut value = Vec::new();
+/// The values of all lines of a field, combined into one list (RFC 9110 §5.3, RFC 6265 §5.4); `None` for an absent field.
+/// `name` is in lower case.
+pub fn combined_value<'f>(
+    name: &[u8],
+    request: impl Iterator<Item = (&'f [u8], &'f [u8])>,
+) -> Option<Vec<u8>> {
     // RFC 6265 §5.4: cookies are joined by a semicolon.
     let separator: &[u8] = if name == b"cookie" { b"; " } else { b", " };
-    let lines = request.filter(|(field_name, _)| field_name.eq_ignore_ascii_case(name));
-    let mut is_missing = true;
-    for (at, (_, line)) in lines.enumerate() {
-        is_missing = false;
-        if at > 0 {
-            value.extend_from_slice(separator);
-        }
+    let mut lines = request.filter(|(field_name, _)| field_name.eq_ignore_ascii_case(name));
+    let mut value = lines.next()?.1.trim_ascii().to_vec();
+    for (_, line) in lines {
+        value.extend_from_slice(separator);
         value.extend_from_slice(line.trim_ascii());
     }
-    let value = match is_preference(name) {
-        true => normalised(&value, name != b"accept-encoding"),
-        false if may_be_list(name) && value.contains(&b',') => normalise_spaces(&value),
+    Some(match may_be_list(name) && value.contains(&b',') {
+        true => normalise_spaces(&value),
         false => value,
-    };
-    match value.is_empty() && !is_missing {
-        true => [b' '].into(),
-        false => value.into(),
+    })
+}
+
+/// The combined value of a field as responses are selected by it. An absent field gives the empty string, and an empty
+/// field a space, which is not a possible value: RFC 9111 §4.1 distinguishes the two.
+fn value_of<'f>(name: &[u8], request: impl Iterator<Item = (&'f [u8], &'f [u8])>) -> Box<[u8]> {
+    match combined_value(name, request) {
+        None => [].into(),
+        Some(value) if is_preference(name) => {
+            let value = normalised(&value, name != b"accept-encoding");
+            // An empty preference is not the same as none.
+            if value.is_empty() {
+                [b' '].into()
+            } else {
+                value.into()
+            }
+        }
+        Some(value) if value.is_empty() => [b' '].into(),
+        Some(value) => value.into(),
     }
 }
 

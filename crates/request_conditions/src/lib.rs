@@ -13,6 +13,7 @@ mod query_arguments;
 use std::path::Path;
 use std::sync::Arc;
 
+use lowroad_cache::vary;
 use lowroad_config::{
     NamedCondition, PrefixSet, RequestConditions, SiteName, ValueCondition, WeekTime,
 };
@@ -91,25 +92,25 @@ impl ConditionSet {
 
     /// Whether all conditions hold for a request.
     #[inline]
-    pub fn is_met(&self, facts: &ConditionInput<'_>) -> bool {
-        self.tests.iter().all(|test| test.is_met(facts))
+    pub fn is_met(&self, input: &ConditionInput<'_>) -> bool {
+        self.tests.iter().all(|test| test.is_met(input))
     }
 }
 
 impl RequestTest {
-    fn is_met(&self, facts: &ConditionInput<'_>) -> bool {
+    fn is_met(&self, input: &ConditionInput<'_>) -> bool {
         match self {
-            RequestTest::Methods(methods) => has_method(facts.request.method, methods),
-            RequestTest::Https(is_https) => facts.is_https == *is_https,
-            RequestTest::Certificate(has_certificate) => facts.has_certificate == *has_certificate,
+            RequestTest::Methods(methods) => has_method(input.request.method, methods),
+            RequestTest::Https(is_https) => input.is_https == *is_https,
+            RequestTest::Certificate(has_certificate) => input.has_certificate == *has_certificate,
             RequestTest::File(switch) => switch.exists(),
-            RequestTest::Times(times) => times.iter().any(|time| time.contains(facts.unix_s)),
-            RequestTest::Addresses(addresses) => addresses.contains(facts.client),
-            RequestTest::Hosts(names) => has_host(facts, names),
-            RequestTest::Field(condition) => has_field(facts, condition),
-            RequestTest::Cookie(condition) => has_cookie(facts, condition),
-            RequestTest::Argument(condition) => has_argument(facts, condition),
-            RequestTest::NoneOf(sets) => !sets.iter().any(|set| set.is_met(facts)),
+            RequestTest::Times(times) => times.iter().any(|time| time.contains(input.unix_s)),
+            RequestTest::Addresses(addresses) => addresses.contains(input.client),
+            RequestTest::Hosts(names) => has_host(input, names),
+            RequestTest::Field(condition) => has_field(input, condition),
+            RequestTest::Cookie(condition) => has_cookie(input, condition),
+            RequestTest::Argument(condition) => has_argument(input, condition),
+            RequestTest::NoneOf(sets) => !sets.iter().any(|set| set.is_met(input)),
         }
     }
 }
@@ -121,9 +122,9 @@ fn has_method(method: Method, methods: &[String]) -> bool {
     is_listed(method.as_str()) || method == Method::Head && is_listed("GET")
 }
 
-fn has_host(facts: &ConditionInput<'_>, names: &[SiteName]) -> bool {
+fn has_host(input: &ConditionInput<'_>, names: &[SiteName]) -> bool {
     let mut buffer = [0; 256];
-    let Some(host) = facts.host(&mut buffer) else {
+    let Some(host) = input.host(&mut buffer) else {
         return false;
     };
     names.iter().any(|name| match name {
@@ -136,14 +137,24 @@ fn has_host(facts: &ConditionInput<'_>, names: &[SiteName]) -> bool {
     })
 }
 
-fn has_field(facts: &ConditionInput<'_>, condition: &NamedCondition) -> bool {
-    let name = condition.name.as_bytes();
-    let mut fields = facts.request.fields();
-    fields.any(|(field, value)| field.eq_ignore_ascii_case(name) && meets(value, &condition.value))
+/// The whole list of a field, or one of its members, must meet the condition: so equal lists have equal results, in one
+/// line or in several (RFC 9110 §5.3), and a stored response is selected by Vary in the same way.
+fn has_field(input: &ConditionInput<'_>, condition: &NamedCondition) -> bool {
+    let name = condition.name.to_ascii_lowercase();
+    // The authority of an absolute target replaces Host (RFC 9112 §3.2.2).
+    if name == "host" {
+        let authority = input.request.authority;
+        return authority.is_some_and(|authority| meets(authority, &condition.value));
+    }
+    let Some(value) = vary::combined_value(name.as_bytes(), input.request.fields()) else {
+        return false;
+    };
+    let mut members = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+    meets(&value, &condition.value) || members.any(|member| meets(member, &condition.value))
 }
 
-fn has_cookie(facts: &ConditionInput<'_>, condition: &NamedCondition) -> bool {
-    let mut cookies = request_cookies(facts.request);
+fn has_cookie(input: &ConditionInput<'_>, condition: &NamedCondition) -> bool {
+    let mut cookies = request_cookies(input.request);
     cookies.any(|(name, value)| {
         let is_name = match condition.name.strip_suffix('*') {
             Some(prefix) => name.starts_with(prefix.as_bytes()),
@@ -153,8 +164,8 @@ fn has_cookie(facts: &ConditionInput<'_>, condition: &NamedCondition) -> bool {
     })
 }
 
-fn has_argument(facts: &ConditionInput<'_>, condition: &NamedCondition) -> bool {
-    query_arguments(facts.request).any(|(name, value)| {
+fn has_argument(input: &ConditionInput<'_>, condition: &NamedCondition) -> bool {
+    query_arguments(input.request).any(|(name, value)| {
         name == condition.name.as_str() && meets(value.as_bytes(), &condition.value)
     })
 }

@@ -115,6 +115,34 @@ fn each_condition_holds_for_its_requests_only() {
 }
 
 #[test]
+fn equal_lists_have_equal_results_in_any_number_of_lines() {
+    for fields in [
+        "X-Lang: de\r\nX-Lang: en\r\n",
+        "X-Lang: de, en\r\n",
+        "X-Lang: de,en\r\n",
+    ] {
+        let request = case("/", fields);
+        for (lines, expected) in [
+            ("header = \"X-Lang: de\"", true),
+            ("header = \"X-Lang: en\"", true),
+            ("header = \"X-Lang: de, en\"", true),
+            ("header = \"X-Lang: ~^en$\"", true),
+            ("header = \"X-Lang: fr\"", false),
+        ] {
+            assert_eq!(is_met(lines, &request), expected, "{fields} {lines}");
+        }
+    }
+}
+
+#[test]
+fn host_of_absolute_target_replaces_the_field() {
+    let mut request = case("http://evil.example/x", "");
+    request.head = request.head.replace("www.a.example:8080", "b.example");
+    assert!(is_met("header = \"Host: evil.example\"", &request));
+    assert!(!is_met("header = \"Host: b.example\"", &request));
+}
+
+#[test]
 fn circumstances_of_connection_are_conditions() {
     let mut tls = case("/", "");
     (tls.is_https, tls.has_certificate) = (true, true);

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use lowroad_cache::vary;
 use lowroad_config::{RequestConditions, RouteConfig};
 use lowroad_handler::{
     Handler, HandlerFailure, HandlerRequest as ProgramRequest, HandlerResponse, HandlerResult,
@@ -42,7 +43,7 @@ pub fn vary(routes: &[RouteConfig], route: &RouteConfig) -> Option<Arc<str>> {
 }
 
 /// Whether the selection among routes depends on a fact that is neither in the cache key nor in a field that Vary can
-/// list: the client, the time, a file, or a field in which proxies describe a client or its request. The stored response
+/// list exactly: the client, the time, a file, a preference, or a field in which proxies describe a client or its request. The stored response
 /// of one route could then be sent for a request to another.
 pub fn depend_on_unkeyed_facts(routes: &[RouteConfig]) -> bool {
     all_conditions(routes).any(|conditions| {
@@ -51,7 +52,11 @@ pub fn depend_on_unkeyed_facts(routes: &[RouteConfig]) -> bool {
             || conditions.has_certificate.is_some()
             || !conditions.times.is_empty()
             || conditions.file.is_some()
-            || headers.any(|it| forwarding::is_report(it.name.as_bytes()))
+            || headers.any(|it| {
+                let name = it.name.to_ascii_lowercase();
+                // Vary takes preferences that mean the same for equal, conditions do not.
+                forwarding::is_report(name.as_bytes()) || vary::is_preference(name.as_bytes())
+            })
     })
 }
 

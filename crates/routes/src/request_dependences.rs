@@ -4,6 +4,7 @@
 //! Programs get the whole request in any case (RFC 3875), and know that they must send Vary or no lifetime. So only the
 //! fields that are set for origins count.
 
+use lowroad_cache::vary;
 use lowroad_config::{RouteConfig, RouteTo};
 use lowroad_http::forwarding;
 use lowroad_variables::{Dependence, Template, Variable};
@@ -29,7 +30,11 @@ pub fn depends_on_client(route: &RouteConfig) -> bool {
         .any(|(name, dependence)| match dependence {
             Dependence::Client => !forwarding::is_report(name.as_bytes()),
             // Any client can send these fields, and no cache key contains them.
-            Dependence::Field(field) => forwarding::is_report(field.as_bytes()),
+            Dependence::Field(field) => {
+                let field = field.to_ascii_lowercase();
+                // Vary takes preferences that mean the same for equal, variables do not.
+                forwarding::is_report(field.as_bytes()) || vary::is_preference(field.as_bytes())
+            }
             Dependence::Request | Dependence::CacheKey => false,
         })
 }

@@ -131,7 +131,12 @@ impl PatternRoutes {
         let of_get = is_head.then(|| of_method("GET")).into_iter().flatten();
         let of_request = of_method(request.method.as_str());
         let method_match = of_request.chain(of_get).copied().filter(fits).min();
-        let field_matches = self.by_field.get(request.fields());
+        // A condition is met by a member of a list, too.
+        let members = request.fields().flat_map(|(name, value)| {
+            let members = value.split(|byte| *byte == b',');
+            members.map(move |member| (name, member.trim_ascii()))
+        });
+        let field_matches = self.by_field.get(members);
         let cookie_matches = self.by_cookie.get(request_cookies(request));
         let conditional = field_matches
             .chain(cookie_matches)
@@ -145,10 +150,11 @@ impl PatternRoutes {
     }
 }
 
-/// The value that a condition requires, if it is only one.
+/// The value that a condition requires, if it is only one. Lists are not found by their members.
 fn exact_value(condition: &NamedCondition) -> Option<&str> {
     match &condition.value {
-        ValueCondition::Exact(value) => Some(value),
+        ValueCondition::Exact(value) if !value.contains(',') => Some(value),
+        ValueCondition::Exact(_) => None,
         ValueCondition::Any | ValueCondition::Matches(_) => None,
     }
 }

@@ -129,10 +129,16 @@ fn append_cookie(facts: &dyn RequestFacts, name: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(value.unwrap_or_default());
 }
 
+/// Several lines of a field are one list (RFC 9110 §5.3).
 fn append_field(facts: &dyn RequestFacts, name: &[u8], out: &mut Vec<u8>) {
-    let mut fields = facts.fields();
-    let found = fields.find(|(field, _)| field.eq_ignore_ascii_case(name));
-    out.extend_from_slice(found.map_or(b"", |(_, value)| value));
+    let fields = facts.fields();
+    let lines = fields.filter(|(field, _)| field.eq_ignore_ascii_case(name));
+    for (index, (_, value)) in lines.enumerate() {
+        if index > 0 {
+            out.extend_from_slice(b", ");
+        }
+        out.extend_from_slice(value);
+    }
 }
 
 /// An authority without its port.

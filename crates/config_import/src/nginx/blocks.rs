@@ -229,6 +229,8 @@ fn simple_directives(
         )
     };
     let mut level = Level::new(translation, settings);
+    let is_of_server = |name: &str| matches!(name, "listen" | "server_name" | "server");
+    level.is_location = !directives.iter().any(|it| is_of_server(&it.name));
     for directive in directives.iter().filter(|it| is_definition(&it.name)) {
         definition(&mut level, directive);
     }

@@ -16,6 +16,7 @@ mod files;
 mod logs;
 mod process;
 mod proxy;
+mod refusals;
 mod tls;
 mod upstream;
 
@@ -98,7 +99,7 @@ fn unknown(directive: &Directive) -> DirectiveOutcome {
         ("dav_", Err("use an origin for WebDAV")),
         ("perl", Err("write a module (docs/modules.md)")),
         ("js_", Err("write a module (docs/modules.md)")),
-        ("auth_request", Err("check the session in the application")),
+        ("auth_request_", Err("check the session in the application")),
         ("auth_jwt", Err("check the token in the application")),
         ("sub_filter", Err("change the text in the application")),
         ("xslt_", Err("use a program")),

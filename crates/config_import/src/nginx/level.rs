@@ -73,6 +73,8 @@ pub struct Level<'t> {
     pub settings: LevelSettings,
     /// Its content.
     pub content: LocationContent,
+    /// Whether the block is a location, not a server.
+    pub is_location: bool,
     /// Arrays of which the block has an entry of its own.
     own_arrays: HashSet<&'static str>,
 }
@@ -84,6 +86,7 @@ impl<'t> Level<'t> {
             translation,
             settings,
             content: LocationContent::default(),
+            is_location: false,
             own_arrays: HashSet::new(),
         }
     }

@@ -61,12 +61,25 @@ pub struct AccessSettings {
     pub is_any_enough: bool,
     /// `limit_req`
     pub rates: Vec<RateSetting>,
+    /// Refusals under conditions, in order.
+    pub conditional_refusals: Vec<ConditionalRefusal>,
     /// Methods that are refused.
     pub refused_methods: Vec<String>,
     /// The status for these methods; 444 closes the connection.
     pub method_status: u16,
     /// The status of `return`; 444 closes the connection.
     pub refusal: Option<u16>,
+}
+
+/// A refusal under a condition on the request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConditionalRefusal {
+    /// The condition key of a rule.
+    pub key: String,
+    /// Its value, in TOML.
+    pub value: String,
+    /// The status; 444 closes the connection.
+    pub status: u16,
 }
 
 /// The settings of a connection to an origin or a FastCGI server.

@@ -218,7 +218,8 @@ fn after_prefix<'p>(path: &'p [u8], prefix: &[u8]) -> Option<&'p [u8]> {
         (rest, last) = (after, byte);
     }
     match first_byte(rest) {
-        None | Some((b'/', _)) => Some(rest),
+        // Patterns take a backslash for a slash, as some origins do.
+        None | Some((b'/' | b'\\', _)) => Some(rest),
         Some(_) => None,
     }
 }

@@ -21,7 +21,7 @@ use crate::host;
 use crate::list_values;
 use crate::method::Method;
 use crate::refusal::RequestRefusal;
-use crate::request::{FieldIndex, PartialRequest, Request, RequestTarget};
+use crate::request::{FieldIndex, IndexedField, PartialRequest, Request, RequestTarget};
 
 /// The head of a request.
 #[derive(Clone, Debug)]
@@ -341,6 +341,8 @@ impl<'t> RequestFieldSink<'t> {
                 .extend_from_slice(b"connection: upgrade\r\nupgrade: ");
             self.text.extend_from_within(protocol);
             self.text.extend_from_slice(b"\r\n");
+            // As over HTTP/1.1: a response to a request with Upgrade must not answer one without.
+            self.spans.index.mark(IndexedField::ConnectionOption);
             return Ok(Method::Get);
         }
         // RFC 9113 §8.1.1: the length of all DATA frames must equal Content-Length.

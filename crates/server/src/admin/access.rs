@@ -42,6 +42,8 @@ pub struct AdminCredentials<'a> {
     pub authorization: Option<&'a [u8]>,
     /// The client certificate, verified by the handshake.
     pub client: Option<&'a ClientIdentity>,
+    /// Whether a page of another site has sent the request: browsers attach the certificate to it as well.
+    pub is_cross_site: bool,
 }
 
 /// A token. `Debug` does not show its bytes.
@@ -133,6 +135,14 @@ impl AdminAccess {
             (None, _) => Err(self.refuse(
                 StatusCode::UNAUTHORIZED,
                 "send Authorization: Bearer with the token or read_token of the configuration",
+            )),
+            (Some(_), _)
+                if needed == AdminPermission::Full
+                    && by_token.is_none()
+                    && credentials.is_cross_site =>
+            Err(self.refuse(
+                StatusCode::FORBIDDEN,
+                "a page of another site has sent this request with the certificate of a browser",
             )),
             (Some(permission), _) if permission >= needed => Ok(permission),
             (_, Some(client)) => Err(self.refuse(
@@ -299,6 +309,7 @@ mod tests {
             peer: PEER,
             authorization: Some(sent.as_bytes()).filter(|sent| !sent.is_empty()),
             client: client.as_ref(),
+            is_cross_site: false,
         };
         match access.check(&credentials, needed, now_ms) {
             Ok(permission) => {
@@ -307,6 +318,27 @@ mod tests {
             }
             Err(problem) => problem.status.code(),
         }
+    }
+
+    #[test]
+    fn page_of_another_site_cannot_use_the_certificate_for_changes() {
+        let access = access();
+        let client = ClientIdentity {
+            subject: "CN=deploy".into(),
+            ..ClientIdentity::default()
+        };
+        let check = |needed, is_cross_site| {
+            let credentials = AdminCredentials {
+                peer: PEER,
+                authorization: None,
+                client: Some(&client),
+                is_cross_site,
+            };
+            access.check(&credentials, needed, 0).is_ok()
+        };
+        assert!(check(AdminPermission::Full, false));
+        assert!(!check(AdminPermission::Full, true));
+        assert!(check(AdminPermission::Read, true));
     }
 
     #[test]

@@ -128,6 +128,7 @@ impl AdminService {
                 peer: exchange.peer,
                 authorization: field(request, "Authorization"),
                 client: tls.and_then(|tls| tls.client.as_deref()),
+                is_cross_site: is_cross_site(request),
             };
             permission = self.access.check(&credentials, needed, exchange.now_ms)?;
         }
@@ -255,6 +256,23 @@ impl HttpService for AdminService {
 fn field<'b>(request: &Request<'b>, name: &str) -> Option<&'b [u8]> {
     let named = |(known, _): &(&[u8], &[u8])| known.eq_ignore_ascii_case(name.as_bytes());
     request.fields().find(named).map(|(_, value)| value)
+}
+
+/// Whether the request is from a page of another site, by its Fetch Metadata or its Origin (RFC 6454).
+fn is_cross_site(request: &Request<'_>) -> bool {
+    if let Some(site) = field(request, "Sec-Fetch-Site") {
+        return !matches!(site, b"same-origin" | b"none");
+    }
+    // Older browsers send Origin only.
+    field(request, "Origin").is_some_and(|origin| {
+        let host = origin
+            .iter()
+            .position(|byte| *byte == b':')
+            .map(|colon| &origin[colon + 1..]);
+        let host = host.and_then(|rest| rest.strip_prefix(b"//"));
+        host.zip(request.authority)
+            .is_none_or(|(host, own)| !host.eq_ignore_ascii_case(own))
+    })
 }
 
 fn write(reply: AdminReply, response: &mut ResponseWriter<'_>) {

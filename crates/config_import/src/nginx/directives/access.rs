@@ -38,6 +38,7 @@ pub const TABLE: &[TableLine] = &[
         "limit_conn_log_level",
         NotNeeded("refused connections are counted"),
     ),
+    ("auth_request", Translate(auth_request)),
     ("set_real_ip_from", Translate(real_ip_from)),
     ("real_ip_header", Translate(real_ip_header)),
     (
@@ -69,6 +70,19 @@ fn address(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
     };
     level.settings.access.addresses.push(access_entry);
     DirectiveOutcome::translated()
+}
+
+/// Rules can't ask another server, and paths that nginx protects must not become open.
+fn auth_request(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    if directive.arg(0) == "off" {
+        level.settings.access.refusal = None;
+        return DirectiveOutcome::translated();
+    }
+    level.settings.access.refusal = Some(403);
+    DirectiveOutcome::ByHand(
+        "the paths are refused until the application checks the session: then remove the rule"
+            .to_string(),
+    )
 }
 
 fn satisfy(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {

@@ -1,6 +1,7 @@
 //! The block `if`, in the forms that other keys express: missing files, http, hosts and methods.
 
 use super::changes::{change_of, is_to_https, path_change};
+use super::refusals::{conditional_refusal, refusing_status};
 use crate::nginx::include::flat;
 use crate::nginx::level::Level;
 use crate::nginx::settings::{PathChange, Sourced};
@@ -14,7 +15,9 @@ const METHODS: [&str; 9] = [
 /// Translates `if` with its block.
 pub fn condition(level: &mut Level<'_>, directive: &Directive) {
     let text = directive.args.join(" ");
-    let text = text.trim_start_matches('(').trim_end_matches(')').trim();
+    // Expressions have parentheses of their own.
+    let text = text.strip_prefix('(').unwrap_or(&text);
+    let text = text.strip_suffix(')').unwrap_or(text).trim();
     let (operand, rest) = text.split_once(' ').unwrap_or((text, ""));
     let rest = rest.trim();
     let outcome = match operand {
@@ -22,16 +25,16 @@ pub fn condition(level: &mut Level<'_>, directive: &Directive) {
         "-f" | "-e" | "-d" if !rest.contains("maintenance") => if_present(directive),
         "$scheme" | "$https" | "$server_port" => if_plain(level, directive, rest),
         "$host" | "$http_host" => if_host(level, directive, rest),
-        "$request_method" => if_method(level, directive, rest),
         "$uri" | "$request_uri" => if_path(level, directive, rest),
         _ => None,
     };
+    let outcome = outcome.or_else(|| if_refused(level, directive, operand, rest));
     let is_translated = outcome.is_some();
-    let way = "conditions are `pattern`, `methods`, `addresses` of rules and `header`, `cookie` of routes";
-    level.record(
-        directive,
-        outcome.unwrap_or_else(|| DirectiveOutcome::ByHand(way.to_string())),
-    );
+    let outcome = match outcome {
+        Some(outcome) => outcome,
+        None => untranslated(level, directive),
+    };
+    level.record(directive, outcome);
     for child in flat(directive.children()) {
         let outcome = match is_translated {
             true => DirectiveOutcome::translated(),
@@ -39,6 +42,30 @@ pub fn condition(level: &mut Level<'_>, directive: &Directive) {
         };
         level.record(child, outcome);
     }
+}
+
+/// `if ($http_user_agent ~* bot) { return 403; }`
+fn if_refused(
+    level: &mut Level<'_>,
+    directive: &Directive,
+    operand: &str,
+    rest: &str,
+) -> Option<DirectiveOutcome> {
+    let status = refusing_status(directive)?;
+    let refusal = conditional_refusal(operand, rest, status)?;
+    level.settings.access.conditional_refusals.push(refusal);
+    Some(DirectiveOutcome::translated())
+}
+
+/// The outcome for a condition that no table expresses. If it protects a location, the location is refused: it must not
+/// become open. Of a whole server, that would hide all other mistakes.
+fn untranslated(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    let way = "see the conditions of rules, redirects, rewrites and routes (site-rule-not.md)";
+    if refusing_status(directive).is_some() && level.is_location {
+        level.settings.access.refusal = Some(403);
+        return DirectiveOutcome::ByHand(format!("the location is refused until then: {way}"));
+    }
+    DirectiveOutcome::ByHand(way.to_string())
 }
 
 /// The children of an `if` without those that do nothing.
@@ -141,34 +168,6 @@ fn if_host(level: &mut Level<'_>, directive: &Directive, rest: &str) -> Option<D
         entry: directive.id,
     });
     Some(DirectiveOutcome::translated())
-}
-
-/// `if ($request_method !~ ^(GET|HEAD|POST)$) { return 405; }`
-fn if_method(level: &mut Level<'_>, directive: &Directive, rest: &str) -> Option<DirectiveOutcome> {
-    let [action] = actions(directive)[..] else {
-        return None;
-    };
-    let is_refusal =
-        action.name == "return" && matches!(action.arg(0), "403" | "404" | "405" | "444");
-    let (operator, methods) = rest.split_once(' ')?;
-    let methods: Vec<String> = methods
-        .split(|it: char| !it.is_ascii_alphabetic())
-        .filter(|it| !it.is_empty())
-        .map(str::to_ascii_uppercase)
-        .collect();
-    if !is_refusal || methods.is_empty() {
-        return None;
-    }
-    let refused = match operator {
-        "!~" | "!~*" | "!=" => refused_methods(&methods),
-        "=" | "~" | "~*" => methods,
-        _ => return None,
-    };
-    level.settings.access.refused_methods = refused;
-    level.settings.access.method_status = action.arg(0).parse().ok()?;
-    Some(DirectiveOutcome::Translated(
-        "further methods are refused by name".to_string(),
-    ))
 }
 
 /// The usual methods other than these.

@@ -16,6 +16,7 @@ impl AccessSettings {
     pub fn is_open(&self) -> bool {
         self.password.realm.is_none()
             && self.rates.is_empty()
+            && self.conditional_refusals.is_empty()
             && self.refused_methods.is_empty()
             && self.refusal.is_none()
             && !self.addresses.iter().any(|it| !it.is_allowed)
@@ -140,7 +141,10 @@ fn rules(access: &AccessSettings, glob: Option<&String>) -> Vec<ConfigTable> {
     if let Some(status) = access.refusal {
         return vec![refusal(table(), status)];
     }
-    let mut rules = Vec::new();
+    let conditional = access.conditional_refusals.iter();
+    let mut rules: Vec<ConfigTable> = conditional
+        .map(|it| refusal(table().key(&it.key, it.value.clone()), it.status))
+        .collect();
     if !access.refused_methods.is_empty() {
         let methods = table().key("methods", list(&access.refused_methods));
         rules.push(refusal(methods, access.method_status));

@@ -51,10 +51,12 @@ pub fn write_redirects(
     }
     if let Some(redirect) = &server.content.redirect {
         let (status, target) = &redirect.value;
-        match change_of("^/(.*)$", &strip_own_host(target)) {
-            Some((_, to)) => {
-                document.push(redirect_table("from", "/**", &to, *status, redirect.entry))
-            }
+        let whole = own_url(target).or_else(|| {
+            let (_, to) = change_of("^/(.*)$", &strip_own_host(target))?;
+            Some(to)
+        });
+        match whole {
+            Some(to) => document.push(redirect_table("from", "/**", &to, *status, redirect.entry)),
             None => translation.report.change(
                 redirect.entry,
                 DirectiveOutcome::ByHand(
@@ -63,6 +65,18 @@ pub fn write_redirects(
             ),
         }
     }
+}
+
+/// The target if it is the requested URL with another scheme or port: `https://$host:8443$request_uri`.
+fn own_url(target: &str) -> Option<String> {
+    let (scheme, rest) = target.split_once("://")?;
+    let is_scheme = matches!(scheme, "http" | "https");
+    let hosts = ["$host", "$server_name"];
+    let after = hosts.iter().find_map(|host| rest.strip_prefix(host))?;
+    let port = after.strip_suffix("$request_uri")?;
+    let digits = port.strip_prefix(':').unwrap_or(port);
+    let is_port = port.is_empty() || digits.len() < port.len() && digits.parse::<u16>().is_ok();
+    (is_scheme && is_port).then(|| format!("{scheme}://$host{port}$request_uri"))
 }
 
 fn write_changes(
@@ -170,6 +184,35 @@ fn report_taken(server: &Server, index: usize, translation: &mut Translation) {
             translation
                 .report
                 .change(location.entry, DirectiveOutcome::ByHand(way));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::own_url;
+
+    #[test]
+    fn target_with_the_requested_host_and_path_is_kept() {
+        for (target, expected) in [
+            (
+                "https://$host$request_uri",
+                Some("https://$host$request_uri"),
+            ),
+            (
+                "https://$server_name$request_uri",
+                Some("https://$host$request_uri"),
+            ),
+            (
+                "https://$host:8443$request_uri",
+                Some("https://$host:8443$request_uri"),
+            ),
+            ("https://$host:x$request_uri", None),
+            ("https://$hostile$request_uri", None),
+            ("https://www.a.example$request_uri", None),
+            ("/x", None),
+        ] {
+            assert_eq!(own_url(target).as_deref(), expected, "{target}");
         }
     }
 }

@@ -31,6 +31,10 @@ fn prefix_of_client_is_replaced_by_prefix_of_origin() {
         ("/a/b", "", "//a//b//x", "/x"),
         ("/api", "", "/api%2Fx%2Fy", "/x%2Fy"),
         ("/api", "/v2", "/api%2fx", "/v2/x"),
+        // A backslash ends the prefix, too: patterns take it for a slash.
+        ("/api", "/base", "/api%5cadmin/y", "/base/admin/y"),
+        ("/api", "/base", "/api\\x", "/base/x"),
+        ("/api", "", "/api%5Cx", "/x"),
         // The result never begins with two slashes.
         ("/api", "", "/api//evil/x", "/evil/x"),
         ("/api", "", "/api/\\evil", "/evil"),
