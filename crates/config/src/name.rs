@@ -24,6 +24,7 @@ impl SiteName {
     /// Refuses a label that is empty, is longer than 63, begins or ends with `-`, or has characters other than letters,
     /// digits, `-` and `_`; a name longer than 253 characters; a name with a port.
     pub fn parse(text: &str) -> Result<SiteName, InvalidValue> {
+        // Host names are compared without case (RFC 4343).
         let lower = text.to_ascii_lowercase();
         // The final dot (the DNS root) is optional.
         let host = lower.strip_suffix('.').unwrap_or(&lower);

@@ -56,6 +56,7 @@ fn is_hash(hash: &str) -> bool {
             let cost: Option<u32> = cost.parse().ok();
             digest.len() == 53 && cost.is_some_and(|cost| BCRYPT_COSTS.contains(&cost))
         }
+        // Version 19 is that of RFC 9106; hashes of earlier versions are weaker.
         [
             "",
             "argon2i" | "argon2d" | "argon2id",

@@ -77,6 +77,7 @@ impl AddressPrefix {
     /// Whether the prefix contains an address; an IPv4-mapped IPv6 address counts as IPv4.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
+        // A dual-stack socket reports IPv4 clients as IPv4-mapped addresses.
         let address = address.to_canonical();
         let differ = match (self.address, address) {
             (IpAddr::V4(network), IpAddr::V4(candidate)) => {

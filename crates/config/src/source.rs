@@ -201,6 +201,7 @@ impl SourceSpot<'_> {
         ConfigPlace {
             file: self.file.path.clone(),
             line,
+            // Editors count characters and not bytes.
             column: before.unwrap_or_default().chars().count() + 1,
         }
     }

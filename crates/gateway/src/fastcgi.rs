@@ -564,6 +564,7 @@ impl Handler for FastCgiHandler {
 /// Redirects to a folder's path with a slash: 301 for GET and HEAD, 308 otherwise.
 fn redirect_to_slash(request: &HandlerRequest) -> HandlerResponse {
     let mut location = Vec::new();
+    // The decoded path may contain line breaks, which must not reach the field unencoded.
     lowroad_http::target::encode_path(request.path(), &mut location);
     location.push(b'/');
     if let Some(query) = request.query() {

@@ -160,6 +160,7 @@ impl HeadParts {
     fn parse_content_len(&self, value: &[u8]) -> Result<u64, BadHead> {
         let mut len = self.len;
         for member in value.split(|b| *b == b',').map(<[u8]>::trim_ascii) {
+            // `parse` would also accept a plus sign.
             let digits = !member.is_empty() && member.iter().all(u8::is_ascii_digit);
             let text = std::str::from_utf8(member).unwrap_or_default();
             len = match text.parse() {
@@ -176,6 +177,7 @@ impl HeadParts {
     }
 
     fn finish(self, form: OutputForm) -> Result<CgiHead, BadHead> {
+        // The server frames the body itself, so an encoded body would reach the client as content.
         if form == OutputForm::Http && self.has_transfer_encoding {
             return Err(BadHead(
                 "sent Transfer-Encoding, which only the server may set: send the bytes unencoded"
@@ -191,6 +193,7 @@ impl HeadParts {
                 "sent a head without Content-Type, Location or Status".into(),
             ));
         }
+        // A program with its own status line sends a complete response, so Location is for the client.
         let redirect_target = self.local_redirect().filter(|_| form != OutputForm::Http);
         let default_status = if self.location {
             StatusCode::FOUND
@@ -210,6 +213,7 @@ impl HeadParts {
     /// The target of a local redirect; `None` if the head has fields for the client (such as a cookie), which would be
     /// lost.
     fn local_redirect(&self) -> Option<Vec<u8>> {
+        // With a status, the redirect is for the client (RFC 3875 §6.2.2, §6.2.4).
         if self.status.is_some() {
             return None;
         }

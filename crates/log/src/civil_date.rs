@@ -5,11 +5,15 @@
 /// Years are counted from March, so that the leap day is the last day (the well-known algorithm on the proleptic
 /// Gregorian calendar).
 fn date(days: u64) -> (u64, u64, u64) {
+    // The days from 0000-03-01 to 1970-01-01.
     let shifted = days + 719_468;
+    // The calendar repeats every 400 years, which have 146,097 days.
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    // Without their leap days, all years have 365 days.
     let year_of_era =
         (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    // From March on, the lengths of five months (31, 30, 31, 30, 31: 153 days) repeat.
     let month_from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
     let month = if month_from_march < 10 {

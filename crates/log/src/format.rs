@@ -155,6 +155,7 @@ impl TextFormat {
                 let reason = FormatErrorReason::InvalidMember(member.to_owned());
                 return Err(error(index, reason));
             }
+            // Parsers of JSON treat repeated names differently (RFC 8259 §4).
             if members.contains(&member) {
                 let reason = FormatErrorReason::RepeatedMember(member.to_owned());
                 return Err(error(index, reason));

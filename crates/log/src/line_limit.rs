@@ -27,6 +27,7 @@ impl LineLimit {
     #[inline]
     pub fn append(self, out: &mut Vec<u8>, mut format: impl FnMut(usize, &mut Vec<u8>)) {
         let start = out.len();
+        // The first length is unlimited, so that a usual line is formatted only once.
         for text_len_max in TEXT_LENS {
             out.truncate(start);
             format(text_len_max, out);

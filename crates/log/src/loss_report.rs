@@ -80,6 +80,7 @@ impl RetryPolicy {
     /// Records a success. Returns the number of lost entries if the recovery is to be reported.
     pub(crate) fn note_success(&mut self, now: Instant) -> Option<u64> {
         self.retry_at = None;
+        // The pause stays until the recovery: single successes between failures must not shorten it.
         let lost = self.report.note_success(now)?;
         self.pause = Duration::ZERO;
         Some(lost)

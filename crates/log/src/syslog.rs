@@ -130,6 +130,7 @@ impl MessageOutput {
         let mut lost = 0;
         for line in entries.split_inclusive(|byte| *byte == b'\n') {
             let line = line.strip_suffix(b"\n").unwrap_or(line);
+            // No attempt during a pause: each could block the thread up to its timeout.
             let result = self.retry.is_due(now).then(|| self.send(line, unix_ms));
             match result {
                 Some(Ok(())) => {
@@ -186,6 +187,7 @@ impl MessageSocket {
             MessageSocket::Unix(socket) => socket.send(message).map(drop),
             MessageSocket::Udp(socket) => socket.send(message).map(drop),
             MessageSocket::Tcp(stream) => {
+                // Octet counting (RFC 6587 §3.4.1), in one buffer, so that one write sends the whole message.
                 let framed = [message.len().to_string().as_bytes(), b" ", message].concat();
                 stream.write_all(&framed)
             }
@@ -207,14 +209,17 @@ fn connect(target: &MessageTarget) -> io::Result<MessageSocket> {
         MessageTarget::Journal => connect_unix(JOURNAL_SOCKET.as_ref()),
         MessageTarget::SyslogUdp(host, port) => {
             let address = addresses(host, port)?.next().ok_or_else(no_address)?;
+            // A socket reaches only addresses of its own family.
             let local = if address.is_ipv4() { "0.0.0.0" } else { "::" };
             let socket = UdpSocket::bind((local, 0))?;
+            // Only a connected socket reports that the port is closed (ICMP), with the next send.
             socket.connect(address)?;
             socket.set_write_timeout(Some(TIMEOUT))?;
             Ok(MessageSocket::Udp(socket))
         }
         MessageTarget::SyslogTcp(host, port) => {
             let mut error = no_address();
+            // Of the IPv6 and IPv4 addresses of a host, only some may be reachable.
             for address in addresses(host, port)? {
                 match TcpStream::connect_timeout(&address, TIMEOUT) {
                     Ok(stream) => {
@@ -239,6 +244,7 @@ fn connect_unix(path: &std::ffi::OsStr) -> io::Result<MessageSocket> {
 
 /// Appends a message of RFC 5424 §6.
 fn syslog_message(fields: &MessageFields, unix_ms: u64, line: &[u8], out: &mut Vec<u8>) {
+    // The priority combines facility and severity (RFC 5424 §6.2.1).
     let priority = u16::from(fields.facility) * 8 + u16::from(SEVERITY);
     let header = format!(
         "<{priority}>1 {} {} {} {} access - ",

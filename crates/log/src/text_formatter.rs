@@ -171,6 +171,7 @@ impl TextFormatter {
                         .time_iso8601
                         .format(unix_s, civil_date::rfc3339_seconds);
                     out.extend_from_slice(date.as_bytes());
+                    // With a numeric zone, as in nginx; the time is UTC.
                     out.extend_from_slice(b"+00:00");
                 }
                 LogVariable::RemoteAddr => address(entry.peer, out),
@@ -321,6 +322,7 @@ fn host(host: &[u8], escape: ValueEscape, out: &mut Vec<u8>) {
 
 fn value(value: &[u8], escape: ValueEscape, out: &mut Vec<u8>) {
     match (escape, value) {
+        // In JSON, an empty value is an empty string and not a dash.
         (ValueEscape::Json, value) => json_escaped(value, out),
         (_, b"") => out.push(b'-'),
         (ValueEscape::Quoted, value) => escaped(value, out),

@@ -252,6 +252,7 @@ pub(crate) fn named_value(variable: &str) -> Option<NamedValue> {
         ValueSource::RequestField | ValueSource::ResponseField
     );
     let is_name = |byte: u8| match byte {
+        // Field names are compared in lower case, so an upper-case letter would never match.
         b'A'..=b'Z' => !is_field,
         byte => byte.is_ascii_alphanumeric() || byte == b'_',
     };

@@ -124,6 +124,7 @@ impl LogWriter {
         delay: Duration,
         on_event: OnLineEvent,
     ) -> io::Result<LogWriter> {
+        // A person may be watching the terminal.
         let delay = match file.is_terminal() {
             true => Duration::ZERO,
             false => delay,
@@ -315,6 +316,7 @@ impl WriterState {
                 return Some(control.round());
             }
             if pending == 0 {
+                // The thread ends only without pending lines, so that closing loses none.
                 if control.is_closed {
                     return None;
                 }
@@ -325,6 +327,7 @@ impl WriterState {
                 continue;
             }
             let now = Instant::now();
+            // The delay counts from the first pending line; later ones must not extend it.
             let remaining = end
                 .get_or_insert(now + self.limits.delay)
                 .saturating_duration_since(now);

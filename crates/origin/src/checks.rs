@@ -129,6 +129,7 @@ impl CheckSettings {
     fn pause(&self, random: u64) -> Duration {
         // More than 100 % would make the pause negative.
         let percent = self.jitter_percent.min(100);
+        // The divisions come first, because a product of `Duration` panics on overflow.
         let shortest = self.interval / 100 * (100 - percent);
         // Between 0 and twice the jitter, in 1024 steps.
         let spread = self.interval / 100 * (2 * percent);

@@ -140,6 +140,7 @@ impl<P> MemberGroup<P> {
             target,
             hash: hash_of(new.name.as_bytes()),
             name: new.name,
+            // With weights of 0 only, the shares would be divided by 0.
             weight: new.weight.max(1),
             backup: new.backup,
             draining: false,
@@ -169,6 +170,7 @@ impl<P> MemberGroup<P> {
 
     /// Removes a member and returns its target. Requests in progress continue; their reports are ignored.
     pub fn remove(&mut self, id: MemberId) -> Option<P> {
+        // An outdated identifier must not remove a later member in the same slot.
         self.member(id)?;
         let member = self.members.get_mut(id.slot as usize)?.take();
         member.map(|member| member.target)

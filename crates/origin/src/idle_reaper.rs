@@ -30,6 +30,7 @@ impl<C> ReaperTarget<C> {
     /// Closes connections that have been idle for `idle_max`.
     pub fn idle(idle_max: Duration) -> ReaperTarget<C> {
         ReaperTarget {
+            // With half of the limit, a connection is closed at most that much too late.
             pause: idle_max / 2,
             close: |state, now_ms| {
                 let idle_ms_max = state.idle_ms_max;

@@ -76,6 +76,7 @@ pub fn look_up(host: &str, port: u16) -> Vec<SocketAddr> {
     let lookup = move || drop(sender.send(addresses(&host, port)));
     // A call of the system's resolver can't be cancelled: after a timeout, the thread continues until the call returns.
     let thread = thread::Builder::new().name("resolve".into());
+    // Without a thread the configuration is loaded nevertheless: `watch_name` repeats the look-up.
     if thread.spawn(lookup).is_err() {
         return Vec::new();
     }

@@ -273,6 +273,7 @@ impl<O: PoolConnector> ConnectionPool<O> {
     ) -> Result<Lease<O>, PoolUnavailable> {
         let mut connecting = false;
         let acquisition = async {
+            // Idle connections hold no permit, so the reuse of one needs a permit, too.
             let permit = self.permit(worker).await?;
             if !fresh && let Some((connection, connection_use)) = self.take_idle(worker) {
                 return Ok(Lease::reused(connection, connection_use, worker, permit));
@@ -414,6 +415,7 @@ impl<O: PoolConnector> ConnectionPool<O> {
             let mut state = self.lock();
             let (mut connection, connection_use) = state.idle.take(worker)?;
             state.reuse_attempts += 1;
+            // Unlocked before the check, which may be a system call.
             drop(state);
             // The server may have closed the connection while it was idle. A socket of another worker is moved to this
             // worker's driver.

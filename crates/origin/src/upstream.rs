@@ -144,6 +144,7 @@ impl<P> UpstreamAttempt<P> {
         // Taken, so that `drop` after an explicit report has no effect.
         if let Some(picked) = self.picked.take() {
             let event = self.upstream.lock().group.report(picked, outcome, now_ms);
+            // The lock is free by now: a slow notice must not stop the requests of other workers.
             if let (Some(event), Some(notice)) = (event, &self.upstream.on_circuit_event) {
                 notice(&self.target, event);
             }

@@ -71,6 +71,7 @@ pub(crate) fn append(facts: &dyn RequestFacts, variable: &Variable, out: &mut Ve
         Variable::Authority => return out.extend_from_slice(facts.authority()),
         // A dual-stack socket reports IPv4 clients as ::ffff:192.0.2.1.
         Variable::Client => return put(facts.client().to_canonical(), out),
+        // A proxy may report the address of a client without its port.
         Variable::ClientPort if facts.client_port() == 0 => return,
         Variable::ClientPort => return put(facts.client_port(), out),
         Variable::Path => return out.extend_from_slice(facts.path()),
@@ -110,6 +111,7 @@ fn append_argument(facts: &dyn RequestFacts, name: &[u8], out: &mut Vec<u8>) {
         let equals = pair.iter().position(|byte| *byte == b'=');
         let (pair_name, value) = pair.split_at(equals.unwrap_or(pair.len()));
         decoded_name.clear();
+        // `a` and `%61` are the same name, so names are compared decoded.
         decode_query_value(pair_name, &mut decoded_name);
         if decoded_name == name {
             return decode_query_value(value.get(1..).unwrap_or_default(), out);

@@ -86,6 +86,7 @@ impl Template {
     pub fn literal(text: &str) -> Template {
         let part = TemplatePart::Text(text.to_string());
         Template {
+            // The text is shown in the notation of templates.
             text: text.replace('$', "$$"),
             parts: Vec::from_iter((!text.is_empty()).then_some(part)),
         }
@@ -133,6 +134,7 @@ impl Template {
                 TemplatePart::Variable(Variable::Site) => TemplatePart::Text(site.to_string()),
                 part => part.clone(),
             };
+            // Adjacent texts become one part, so that `constant` recognizes a template without variables.
             match (parts.last_mut(), part) {
                 (Some(TemplatePart::Text(text)), TemplatePart::Text(more)) => text.push_str(&more),
                 (_, part) => parts.push(part),

@@ -60,6 +60,7 @@ impl Template {
     fn has_query(&self) -> bool {
         for part in self.parts() {
             match part {
+                // A question mark after `#` is a part of the fragment (RFC 3986 §3.5).
                 TemplatePart::Text(text) => match text.find(['?', '#']) {
                     None => {}
                     Some(at) => return text.as_bytes()[at] == b'?',

@@ -109,6 +109,7 @@ impl Variable {
         FAMILIES.iter().find_map(|(prefix, variable)| {
             let rest = name.strip_prefix(prefix)?;
             let rest = match *prefix {
+                // Without braces, the name of a variable cannot contain a hyphen.
                 "header_" => rest.replace('_', "-"),
                 _ => rest.to_string(),
             };

@@ -100,6 +100,7 @@ fn texts_at_start(text: &str) -> Result<(Vec<Vec<u8>>, usize), PathPatternError>
                 vec![&rest[..len]]
             }
         };
+        // Several braces multiply their alternatives, so the product is limited before it is built.
         if texts.len() * choices.len() > ALTERNATIVES_MAX {
             return Err(PathPatternError::TooLong);
         }

@@ -37,6 +37,7 @@ impl ConfigFiles for DiskFiles {
             return Err(not_regular());
         }
         let mut content = Vec::new();
+        // One more byte shows the caller that the file is too long.
         std::fs::File::open(file)?
             .take(len_max as u64 + 1)
             .read_to_end(&mut content)?;

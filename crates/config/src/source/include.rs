@@ -166,6 +166,7 @@ impl FileLoader<'_> {
             self.warn(offset, format!("{} matches no file", pattern.display()));
         }
         for name in names {
+            // The remaining files would only report the same limit again.
             if !self.include_file_once(&folder.join(name), offset) {
                 return;
             }
@@ -196,6 +197,7 @@ impl FileLoader<'_> {
             self.report(offset, "include", &message, "fewer files");
             return false;
         }
+        // Recorded before the file is read, so that a file that includes itself is recognized.
         self.known.insert(normal, Some(offset));
         let bytes = match self.access.read(path, self.len_left) {
             Ok(bytes) if bytes.len() > self.len_left => {

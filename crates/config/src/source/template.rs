@@ -174,6 +174,7 @@ impl<'t> TemplateExpander<'_, 't> {
             self.report(offset, "use", &message, "templates without a cycle");
             return None;
         }
+        // Counted before the copy: templates that use each other twice grow exponentially.
         let count = value_count(&template.table);
         let Some(left) = self.values_left.checked_sub(count) else {
             // Reported once: each further use would exceed the limit, too.

@@ -116,6 +116,7 @@ impl CgiEnvironment<'_> {
         set("REQUEST_SCHEME", request.scheme());
         // The request target as sent by the client, not the rewritten one: applications build links from it.
         set("REQUEST_URI", request.original_target());
+        // Without a query, the variable must be present and empty (RFC 3875 §4.1.7).
         set("QUERY_STRING", request.query().unwrap_or_default());
         if let Some(len) = self.body_len {
             let mut digits = Vec::with_capacity(20);

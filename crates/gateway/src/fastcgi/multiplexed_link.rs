@@ -311,6 +311,7 @@ impl LinkDriver {
                 Ok(true) => {}
             }
         }
+        // After progress, no waker may be registered with the socket, so the task wakes itself.
         context.waker().wake_by_ref();
         Poll::Pending
     }
@@ -396,6 +397,7 @@ impl LinkDriver {
                         b"given up: its client read too slowly while other requests waited\n",
                     );
                 }
+                // The timer has expired, so even an equal purpose must set it again.
                 self.timer_purpose = None;
                 Ok(true)
             }
@@ -408,6 +410,7 @@ impl RequestSlots {
     /// Ends all requests because the connection ended: incomplete output is truncated.
     fn close(&mut self) {
         self.is_closed = true;
+        // A slot that is dropped without `end` cuts its output, so that the owner reports a failure.
         for slot in std::mem::take(&mut self.slots).into_values() {
             // After the empty FCGI_STDOUT record, a response is complete even without FCGI_END_REQUEST (FastCGI 1.0
             // §5.1).
@@ -505,6 +508,7 @@ impl RequestSlots {
             FastCgiEvent::Output(id, range) => {
                 // A record for an unknown request: the connection cannot be trusted any more.
                 let slot = self.slots.get_mut(&id).ok_or(LinkEnd)?;
+                // Output after an empty FCGI_STDOUT record shows that this record did not end the response.
                 slot.output_ended = false;
                 let Some(output) = &slot.output else {
                     return Ok(());
@@ -513,6 +517,7 @@ impl RequestSlots {
                     Ok(true) => {}
                     // The buffer is full: nothing more is read until the owner has taken some output.
                     Ok(false) => self.stalled = Some(id),
+                    // The owner is gone; records up to FCGI_END_REQUEST are still read, and dropped.
                     Err(_) => slot.output = None,
                 }
             }

@@ -217,6 +217,7 @@ impl FastCgiDecoder {
             ] = *header;
             let id = u16::from_be_bytes([id_high, id_low]);
             let len = usize::from(u16::from_be_bytes([len_high, len_low]));
+            // Recognizes a server of another protocol, like HTTP, by the first byte.
             if version != 1 {
                 return Err(not_fastcgi(header));
             }
@@ -231,6 +232,7 @@ impl FastCgiDecoder {
                 continue;
             }
             let start = offset + HEADER_LEN;
+            // Checked before the content is complete, since the caller buffers as much as the header announces.
             check(kind, len, header)?;
             // If the record is incomplete, its decoding is repeated when more bytes have arrived.
             let Some(content) = bytes.get(start..start + len) else {
@@ -246,6 +248,7 @@ impl FastCgiDecoder {
 /// Checks the length of a record that is decoded when complete.
 fn check(kind: u8, len: usize, header: &[u8]) -> Result<(), BadRecord> {
     match kind {
+        // Both bodies have eight bytes, including reserved ones (§4.2, §5.5).
         END_REQUEST | UNKNOWN_TYPE if len == 8 => Ok(()),
         GET_VALUES_RESULT if len <= VALUES_LEN_MAX => Ok(()),
         _ => Err(not_fastcgi(header)),
@@ -299,6 +302,7 @@ fn take_len(bytes: &mut &[u8]) -> Option<usize> {
     }
     let (four, rest) = bytes.split_first_chunk::<4>()?;
     *bytes = rest;
+    // The top bit only marks the long form (§3.4).
     usize::try_from(u32::from_be_bytes(*four) & (u32::MAX >> 1)).ok()
 }
 

@@ -264,6 +264,7 @@ impl FastCgiServer {
     /// Sends FCGI_GET_VALUES on a separate connection, because php-fpm closes the connection after its reply.
     async fn probe_multiplexing(&self, worker: usize) -> Option<bool> {
         let timeouts = AcquireTimeouts::from_total(PROBE_TIMEOUT);
+        // The limit does not count this connection: a probe must not take one from a request.
         let mut link = self.pool.connect(worker, timeouts).await.ok()?;
         query_multiplexing(&mut link).await
     }

@@ -112,6 +112,7 @@ impl HealthChecks {
 
     /// Ends the health checks of a member.
     pub fn end(&self, member: MemberId) {
+        // Dropped after unlocking, because ending a check may close its socket.
         let task = self.tasks().remove(&member);
         drop(task);
     }

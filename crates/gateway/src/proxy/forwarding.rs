@@ -335,6 +335,7 @@ impl DateCache {
             return Some(*date);
         }
         let date = date::format(date::parse(value, now_s())?);
+        // Only the usual form, IMF-fixdate, has 29 bytes (RFC 9110 §5.6.7); obsolete forms are not cached.
         if let Ok(value) = value.try_into() {
             self.0 = Some((value, date));
         }
@@ -358,6 +359,7 @@ fn write_via(out: &mut Vec<u8>, request: &HandlerRequest, has_via: bool) {
         true => request.fields(),
         false => FieldLines::NONE,
     };
+    // Entries are in the order of forwarding, so this proxy adds itself at the end (RFC 9110 §7.6.3).
     for (_, value) in fields.filter(|(name, _)| is_via(name)) {
         out.extend_from_slice(value);
         out.extend_from_slice(b", ");

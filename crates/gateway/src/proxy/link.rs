@@ -197,6 +197,7 @@ impl OriginLink {
                         len,
                     ))
                 }
+                // Copied, because the input buffer is reused for the next read.
                 Some(H1ClientEvent::Data(data)) => {
                     Some(ResponseEvent::Data(Bytes::copy_from_slice(data)))
                 }

@@ -495,6 +495,7 @@ fn modification_times(tls: &OriginTls) -> ChangeTimes {
         .iter()
         .flat_map(|(certificates, key)| [certificates, key]);
     let files = tls.authorities.iter().chain(identity);
+    // A missing file is reported when it is read; here it only has no time.
     let date = |file: &PathBuf| file.metadata().and_then(|file| file.modified()).ok();
     files.map(date).collect()
 }

@@ -56,6 +56,7 @@ impl PathMap {
         };
         let mut out = Vec::with_capacity(self.add.len() + rest.len() + query.len() + 1);
         out.extend_from_slice(&self.add);
+        // A request target must not be empty (RFC 9112 §3.2.1).
         if !rest.is_empty() || self.add.is_empty() {
             out.push(b'/');
         }
@@ -75,6 +76,7 @@ impl PathMap {
 
     /// The part of the client's path after the prefix: empty, or beginning with a slash in any encoding.
     fn rest_of<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
+        // The target `*` of OPTIONS has no path to translate (RFC 9112 §3.2.4).
         if path.first() != Some(&b'/') {
             return None;
         }
@@ -154,6 +156,7 @@ impl PathMap {
         let mut attributes: Vec<Vec<u8>> =
             value.split(|byte| *byte == b';').map(Vec::from).collect();
         let mut is_changed = false;
+        // The first part is the cookie itself, which may have the name `path`.
         for attribute in attributes.iter_mut().skip(1) {
             let Some(equals) = attribute.iter().position(|byte| *byte == b'=') else {
                 continue;
@@ -184,6 +187,7 @@ impl PathMap {
 /// reference to another host, and for a relative path.
 fn split_reference<'r>(reference: &'r [u8], authority: &[u8]) -> Option<(&'r [u8], &'r [u8])> {
     if let [b'/', rest @ ..] = reference {
+        // `//host` names another host (RFC 3986 §4.2); browsers treat a backslash as a slash.
         let names_host = matches!(rest.first(), Some(b'/' | b'\\'));
         return (!names_host).then_some((&reference[..0], reference));
     }

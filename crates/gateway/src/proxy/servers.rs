@@ -293,6 +293,7 @@ fn cookie<'r>(fields: FieldLines<'r>, name: &[u8]) -> Option<&'r [u8]> {
     let mut pairs = cookies.flat_map(|(_, value)| value.split(|byte| *byte == b';'));
     pairs.find_map(|pair| {
         let value = pair.trim_ascii().strip_prefix(name)?;
+        // The name must end here: `id` is also the beginning of `id2`.
         value.strip_prefix(b"=")
     })
 }

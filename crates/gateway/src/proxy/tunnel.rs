@@ -55,6 +55,7 @@ pub fn begin(
     let idle_timeout_ms = u64::try_from(idle_timeout.as_millis()).unwrap_or(u64::MAX);
     // The request is over; from here on, the tunnel permit counts.
     exchange.permit.become_tunnel();
+    // Tunnels may last for days and have their own limit, so they do not count against that of the pool.
     exchange.lease.detach();
     exchange
         .attempt
@@ -128,6 +129,7 @@ impl TunnelPump {
                 self.from_client = None;
                 TunnelState::Moved
             }
+            // The client was lost without an orderly end, so this is no half-close.
             Poll::Ready(StreamItem::Cut) => TunnelState::Ended,
         }
     }

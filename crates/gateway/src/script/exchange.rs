@@ -314,6 +314,7 @@ impl<P: ProgramLink> ScriptExchange<P> {
         let mut idle_time = Duration::ZERO;
         let tick = TICK.min(idle_timeout);
         let executor = self.executor.clone();
+        // An empty push tells whether the bytes that came with the head have filled the buffer.
         let Ok(mut room) = rest.push(Bytes::new()) else {
             return Ok(false);
         };
@@ -432,6 +433,7 @@ impl<P: ProgramLink> ScriptExchange<P> {
             FeedState::Feeding(body, mut bytes) => {
                 match self.program.poll_feed(context, &mut bytes) {
                     Poll::Pending => (FeedState::Feeding(body, bytes), FeedStep::Wait),
+                    // A program may ignore its input and respond nevertheless.
                     Poll::Ready(FeedOutcome::Closed) => (FeedState::Refused, FeedStep::Wait),
                     Poll::Ready(FeedOutcome::Some) if bytes.is_empty() => {
                         (FeedState::Waiting(body), FeedStep::Fed)
@@ -456,6 +458,7 @@ impl<P: ProgramLink> ScriptExchange<P> {
 
     fn into_failure(self, failure: HandlerFailure) -> ScriptFailure {
         let is_unused = self.program.is_unused();
+        // Bytes that were taken from the body are not kept, so only an untouched body can be sent again.
         let replayable_body = match self.feed {
             FeedState::Untouched(body) if is_unused => Some(body),
             _ if is_unused && self.empty => Some(PartialBody::none()),

@@ -79,6 +79,7 @@ fn open_without_openat2(
         SymlinkPolicy::Follow => true,
     };
     if !allowed {
+        // The same error as that of openat2(2) with RESOLVE_BENEATH.
         return Err(Errno::XDEV);
     }
     // O_NOFOLLOW: the path is resolved, so a link at its end was created afterwards.
@@ -113,6 +114,7 @@ impl ScriptCache {
 
     /// Stores the result of a look-up that began at `now_ms`.
     pub fn insert(&self, root: &Arc<Path>, path: &[u8], now_ms: u64, meaning: &PathMeaning) {
+        // Clients could otherwise fill the cache with paths that do not exist.
         if !matches!(meaning, PathMeaning::Script(_)) || path.len() > PATH_LEN_MAX {
             return;
         }

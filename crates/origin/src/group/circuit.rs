@@ -335,6 +335,7 @@ impl FailureWindow {
                 // More than one window has passed, so its counts are outdated.
                 RequestTally::default()
             };
+            // Advanced by whole windows, so that their bounds do not depend on the times of requests.
             self.start_ms += passed * window_ms;
         }
         let current = &mut self.current;

@@ -6,6 +6,7 @@ pub fn hash_of(bytes: &[u8]) -> u64 {
     let fnv = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
         (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
+    // The high bits of FNV-1a hardly depend on the last bytes, in which names often differ.
     mix(fnv)
 }
 

@@ -175,5 +175,6 @@ fn by_key(
 fn score(candidate: &MemberCandidate, key: u64) -> f64 {
     // Strictly between 0 and 1, so that the logarithm is finite and not 0.
     let uniform = ((mix(key ^ candidate.hash) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
+    // With this formula, a member has the highest score in proportion to its weight.
     -(candidate.weight as f64) / uniform.ln()
 }

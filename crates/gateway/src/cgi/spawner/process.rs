@@ -251,6 +251,7 @@ fn not_started(error: Errno) -> ExitOutcome {
 }
 
 fn spawn(PendingStart { order, ends, .. }: &PendingStart) -> io::Result<ChildProcess> {
+    // The pipes are cloned, so that a start that fails with ETXTBSY can be repeated.
     let [input, output, errors] = ends;
     let variables = order.environment.iter();
     let mut command = Command::new(&order.file);
@@ -261,6 +262,7 @@ fn spawn(PendingStart { order, ends, .. }: &PendingStart) -> io::Result<ChildPro
         .stdin(Stdio::from(input.try_clone()?))
         .stdout(Stdio::from(output.try_clone()?))
         .stderr(Stdio::from(errors.try_clone()?))
+        // A separate group, so that signals also reach the children of the program.
         .process_group(0);
     limit(&mut command, order.limits);
     ChildProcess::spawn(command)
