@@ -92,8 +92,12 @@ impl PatternRoutes {
         } = conditions;
         // A condition with a value is more selective than one without.
         let most_selective = |all: &[NamedCondition]| {
-            // The index contains complete names only; the caller checks names with wildcards.
-            let exact_names = || all.iter().filter(|it| !has_wildcard(&it.name));
+            // The index contains complete names of fields only; the caller checks names with wildcards, and Host, in place
+            // of which the authority of the target counts.
+            let is_indexed = |it: &&NamedCondition| {
+                !has_wildcard(&it.name) && !it.name.eq_ignore_ascii_case("host")
+            };
+            let exact_names = || all.iter().filter(is_indexed);
             let with_value = exact_names().find(|it| exact_value(it).is_some());
             with_value.or(exact_names().next()).cloned()
         };
