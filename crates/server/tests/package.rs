@@ -99,6 +99,9 @@ fn installed_debian_package_works() {
         .replace("*:80", "127.0.0.1:0")
         // Installing the package would create its user.
         .replace("\"lowroad\"", "\"nobody\"");
+    // The package has an empty folder for further sites.
+    assert!(at("etc/lowroad/sites").is_dir());
+    fs::create_dir(folder.path().join("sites")).expect("a folder");
     let config = folder.file("installed.toml", config).display().to_string();
     run(Command::new(at("usr/bin/lowroad")).args(["check", "-c", &config]));
     let mut command = Command::new(at("usr/bin/lowroad"));

@@ -155,7 +155,7 @@ impl AdminAccess {
             )),
             (_, None) => Err(self.refuse(
                 StatusCode::FORBIDDEN,
-                "this token permits looking only; changes need the other token",
+                "read_token permits looking only; changes need token",
             )),
         }
     }
