@@ -259,6 +259,33 @@ fn refused_request_is_answered_with_a_status() {
 }
 
 #[test]
+fn extended_connect_affects_caching_as_upgrade_does() {
+    let settings = H2Settings {
+        accepts_connect_protocol: true,
+        ..H2Settings::default()
+    };
+    let mut harness = ServerHarness::open(settings);
+    let mut fields = block(&[(":protocol", "websocket")]);
+    let chat = headers(1, "CONNECT", "/chat", &[], false);
+    fields.extend_from_slice(&chat[HEAD_LEN..]);
+    let input = frame_of(kind::HEADERS, 4, 1, &fields);
+    let (mut words, mut place) = (Vec::new(), None);
+    let mut turn = ConnectionTurn {
+        now_ms: 1,
+        settings: &harness.settings,
+        out: &mut harness.out,
+        counters: &mut harness.counters,
+    };
+    let step = harness
+        .server
+        .next(&input, &mut words, &mut place, &mut turn);
+    assert!(step.is_ok());
+    let request = &place.as_ref().expect("a request").request;
+    // Its response would otherwise answer a GET of the same URL.
+    assert!(request.affects_caching());
+}
+
+#[test]
 fn connect_opens_a_tunnel_and_extended_connect_is_an_upgrade() {
     let mut harness = ServerHarness::open(H2Settings::default());
     let connect = block(&[(":method", "CONNECT"), (":authority", "h:443")]);
