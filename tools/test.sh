@@ -25,7 +25,7 @@ trap 'rm -f "$LOWROAD_SKIPPED" "$log" "$repeated"' EXIT
 } | tee "$log"
 status=$(sed -n 's/^status //p' "$log" | sort -n | tail -n 1)
 
-# What a failed test printed stands far above; readers of a shortened log see only the end.
+# The output of a failed test stands far above; readers of a shortened log see only the end.
 grep -A 30 '^---- .* stdout ----$' "$log" | head -n 150
 failed=$(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$log" | sort -u)
 results=$(grep -c '^test result: FAILED' "$log")

@@ -33,7 +33,7 @@ pub(crate) fn conditions(section: &ConfigSection<'_>) -> RequestConditions {
     conditions
 }
 
-/// Reads a table of `not`. It has no `not` of its own.
+/// Reads a table of `not`. It cannot contain another `not`.
 fn exception(item: &ConfigValue<'_>) -> Option<RequestConditions> {
     let section = item.section()?;
     // Nothing would remain for which the other conditions could hold.

@@ -170,7 +170,7 @@ fn format_array(array: &mut Array, room: usize) {
         end = format!("{}{end}", raw(last.decor().suffix()));
         last.decor_mut().set_suffix("");
     }
-    // Each element is on a line of its own, after the comments in front of it.
+    // Each element has a separate line, after the comments in front of it.
     for item in array.iter_mut() {
         let prefix = element_prefix(raw(item.decor().prefix()));
         item.decor_mut().set_prefix(prefix);

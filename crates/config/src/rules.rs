@@ -17,7 +17,7 @@ use crate::{
 #[cfg(test)]
 mod tests;
 
-/// The largest number of captures, for rules whose selector is invalid.
+/// The largest number of captures, for rules with an invalid selector.
 const CAPTURES_MAX: usize = 9;
 
 /// Fields that only the server may set, since they frame the message, describe the connection, or depend on the stored

@@ -109,7 +109,7 @@ fn action(section: &ConfigSection<'_>) -> Option<RuleAction> {
     }
 }
 
-/// The action of a key whose only value is `true`: `false` would look like the opposite action.
+/// The action of a key that permits only `true`: `false` would look like the opposite action.
 fn only_true(item: &ConfigValue<'_>, action: RuleAction) -> Option<RuleAction> {
     if item.value_bool() != Some(true) {
         item.refuse("an action", "true; or leave the rule out");

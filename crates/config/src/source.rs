@@ -1,7 +1,7 @@
 //! The files of a configuration: reading, merging and expanding them into one table.
 //!
 //! All files share one space of offsets (a source map), so a position is one number wherever a value comes from. Each
-//! use of a template gets a region of its own: the position of a copied value leads to its line in the template and to
+//! use of a template gets a separate region: the position of a copied value leads to its line in the template and to
 //! the place of use. Files are accessed only by [`ConfigFiles`].
 
 mod files;

@@ -134,7 +134,7 @@ impl ConfigDocument {
         self.render().0
     }
 
-    /// Comments out what produced a line, counted from 1. Returns the directives that it came from; none if the line
+    /// Comments out the origin of a line, counted from 1. Returns the directives that it came from; none if the line
     /// can't be omitted.
     pub fn disable_line(&mut self, line: usize, reason: &str) -> Option<Vec<usize>> {
         let origins = self.render().1;

@@ -102,7 +102,7 @@ fn head(file: &Path) -> Vec<String> {
 /// The largest number of tables that may be refused before the import gives up.
 const REFUSALS_MAX: usize = 1000;
 
-/// Comments out what the configuration parser refuses.
+/// Comments out the lines that the configuration parser refuses.
 fn checked(
     mut document: ConfigDocument,
     mut translation: Translation,

@@ -49,7 +49,7 @@ impl PathGlobs {
             return PathGlobs::from_plain_regex(regex);
         };
         let with = PathGlobs::from_plain_regex(&format!("{before}{after}"))?;
-        // The look-ahead excludes a path whatever the text after it would match.
+        // The look-ahead excludes a path regardless of the text after it.
         let without = PathGlobs::from_plain_regex(&format!("{before}(?:{excluded})"))?;
         Some(PathGlobs {
             exceptions: without.globs,

@@ -22,7 +22,7 @@ pub(crate) struct RequestBodyStream {
     /// Received bytes that are not yet returned to the client's flow-control window.
     pub unreturned: usize,
     received_len: u64,
-    /// The longest body that the service accepts, in bytes. The protocol has a limit of its own.
+    /// The longest body that the service accepts, in bytes. The protocol has another limit.
     pub len_max: u64,
 }
 

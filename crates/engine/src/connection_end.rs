@@ -56,7 +56,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         // was cut.
         let ends_by_close = matches!(&self.protocol, Protocol::Http1(http) if http.ends_by_close());
         let is_cut = self.sending.is_some() && ends_by_close;
-        // Determined before the close, after which the socket can't be asked.
+        // Read before the close, because a closed socket has no state.
         let is_client_gone = self.is_client_gone(worker);
         match is_cut {
             true => self.transport.reset(&mut worker.driver),

@@ -29,7 +29,7 @@ pub struct ResponseWriter<'r> {
     /// The start of the response in the output.
     start: usize,
     date: &'r [u8; 29],
-    /// Field lines that are added to the head, whatever response it is.
+    /// Field lines that are added to the head of any response.
     request_lines: Vec<u8>,
 }
 
@@ -172,7 +172,7 @@ impl<'r> ResponseWriter<'r> {
         }
     }
 
-    /// Sets field lines, each with its CRLF, that are added to the head of the response, whatever response it is. They
+    /// Sets field lines, each with its CRLF, that are added to the head of the response, of any kind. They
     /// replace lines that were set before. Called before the head is written.
     pub fn set_request_lines(&mut self, lines: Vec<u8>) {
         self.request_lines = lines;

@@ -115,7 +115,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
             .turn_ended(self.context.driver.now_ms());
     }
 
-    /// Reports how late this turn is, if something was due at `due_ms`: a timer, or bytes left unread by the last turn.
+    /// Reports the delay of this turn since `due_ms`: the time of a timer, or of bytes left unread by the last turn.
     /// Uses the time that the driver has read anyway.
     fn report_lag(&mut self, due_ms: Option<u64>) {
         let now_ms = self.context.driver.now_ms();

@@ -98,7 +98,7 @@ fn unreachable_server_is_skipped_and_then_ejected() {
             let status = handler.status().expect("there are several");
             assert!(status.contains(&format!("{gone} ejected")), "{status}");
             let told = notices.all();
-            // Of 40 failures only the first within ten seconds has a notice of its own.
+            // Of 40 failures only the first within ten seconds has a notice.
             let tries = told
                 .iter()
                 .filter(|it| it.contains("trying another server"));

@@ -10,7 +10,7 @@ use crate::variable::{self, LogVariable, NamedValue, ValueSource};
 
 /// The longest format, in bytes.
 pub const FORMAT_LEN_MAX: usize = 4096;
-/// The maximum number of named values of a format, besides those that have a variable of their own.
+/// The maximum number of named values of a format, besides those with a separate variable.
 pub const VALUES_MAX: usize = 32;
 
 /// The escaping of received bytes in a format.

@@ -209,7 +209,7 @@ fn connect(target: &MessageTarget) -> io::Result<MessageSocket> {
         MessageTarget::Journal => connect_unix(JOURNAL_SOCKET.as_ref()),
         MessageTarget::SyslogUdp(host, port) => {
             let address = addresses(host, port)?.next().ok_or_else(no_address)?;
-            // A socket reaches only addresses of its own family.
+            // A socket reaches only addresses of the family it was created for.
             let local = if address.is_ipv4() { "0.0.0.0" } else { "::" };
             let socket = UdpSocket::bind((local, 0))?;
             // Only a connected socket reports that the port is closed (ICMP), with the next send.

@@ -1,4 +1,4 @@
-//! A file whose existence is a condition, such as the switch of a maintenance mode.
+//! A condition on the existence of a file, such as the switch of a maintenance mode.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

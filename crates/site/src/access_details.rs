@@ -85,7 +85,7 @@ impl RecordDetails {
     }
 
     fn push_cookie(&mut self, request: &Request<'_>, name: &str) {
-        // HTTP/2 clients may send each cookie in a field of its own (RFC 9113 §8.2.3).
+        // HTTP/2 clients may send each cookie in a separate field (RFC 9113 §8.2.3).
         let mut fields = request.fields().filter(|it| is_field(it.0, "cookie"));
         if let Some(value) = fields.find_map(|(_, field)| cookie(field, name)) {
             self.values.extend_from_slice(value);

@@ -528,7 +528,7 @@ fn admit_to_class(
     result.map_err(|retry_after_s| responder.refuse_rate_limited(site_path, retry_after_s))
 }
 
-/// The limit at which the engine refuses a request. Its limits of time and of connections have counters of their own.
+/// The limit at which the engine refuses a request. Its limits of time and of connections have separate counters.
 fn refusal_reason(refusal: ConnectionRefusal) -> Option<RefusalReason> {
     match refusal {
         ConnectionRefusal::Request(refusal) => refusal.reason(),

@@ -91,7 +91,7 @@ pub struct RequestMetrics {
     scopes: Box<[OnceLock<Box<ScopeMetrics>>]>,
     /// The durations of event loop turns in which requests arrived.
     turns: LatencyHistogram,
-    /// How late the event loop handled what was due.
+    /// The delays of the event loop in handling timers and unread bytes.
     lags: LatencyHistogram,
 }
 
@@ -368,7 +368,7 @@ impl MetricsRecorder {
         }
     }
 
-    /// Records how late the event loop handled what was due.
+    /// Records the delay of the event loop in handling a timer or unread bytes.
     #[inline]
     pub fn record_lag(&self, lag_ms: u64) {
         self.metrics.lags.record(lag_ms.saturating_mul(1000));

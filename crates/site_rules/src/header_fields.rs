@@ -24,7 +24,7 @@ pub struct SiteFields<'a> {
     variable_lines: Vec<VariableLine<'a>>,
 }
 
-/// A field line whose value depends on the request.
+/// A field line with a value that depends on the request.
 struct VariableLine<'a> {
     name: &'a str,
     value: &'a Template,

@@ -13,7 +13,7 @@ enum UrlComponent {
 }
 
 impl Template {
-    /// Appends the result as a URL (`https://…`) or a path with an optional query. `is_path_byte` tells which bytes of
+    /// Appends the result as a URL (`https://…`) or a path with an optional query. `is_path_byte` selects the bytes of
     /// captures, which are percent-encoded already, are kept in a path. The request's query is added, unless the
     /// template has a query or `$request_uri`. A path never begins with two slashes, which would name a host (RFC 3986
     /// §4.2).

@@ -1,4 +1,4 @@
-//! The variables: their names, and what their values depend on.
+//! The variables: their names, and the parts of a request on which they depend.
 
 use std::fmt;
 
@@ -89,10 +89,10 @@ const NAMED: [(&str, Variable); 18] = [
     ),
 ];
 
-/// The prefix of variables whose names end in a free name, and the variable with such a name.
+/// The prefix of variables that end in a free name, and the variable with such a name.
 type VariableFamily = (&'static str, fn(String) -> Variable);
 
-/// The variables whose names end in a free name.
+/// The variables that end in a free name.
 const FAMILIES: [VariableFamily; 3] = [
     ("arg_", Variable::Argument),
     ("cookie_", Variable::Cookie),

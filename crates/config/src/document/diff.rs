@@ -189,7 +189,7 @@ fn text(config: &EffectiveConfig, value: &Value, path: &str) -> String {
     }
 }
 
-/// The value without the keys whose values are defaults.
+/// The value without keys that have their default.
 fn chosen(config: &EffectiveConfig, value: &Value, path: &str) -> Value {
     match value {
         Value::Object(values) => {

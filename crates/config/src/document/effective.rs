@@ -129,7 +129,7 @@ impl EffectiveBuilder<'_> {
         }
     }
 
-    /// Adds the absent tables of a table whose defaults are in force.
+    /// Adds the absent tables of a table that has defaults in force.
     fn add_tables(&mut self, values: &mut Map<String, Value>, path: &str, reference_path: &str) {
         for table in IN_FORCE.iter().filter_map(|path| reference::table(path)) {
             let (parent, name) = table.path().rsplit_once('.').unwrap_or(("", table.path()));

@@ -94,12 +94,6 @@ impl RequestConditions {
             && file.is_none()
             && exceptions.iter().all(RequestConditions::depend_on_url_only)
     }
-
-    /// The paths in all conditions on files.
-    pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
-        let nested = self.exceptions.iter().flat_map(|it| it.file.iter());
-        self.file.iter().chain(nested)
-    }
 }
 
 impl WeekTime {

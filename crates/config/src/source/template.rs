@@ -1,6 +1,6 @@
 //! Expands templates: `use = "NAME"` in a table takes over the keys of `[template.NAME]`.
 //!
-//! Each use copies the template's table into a region of its own (see [`super`]), so all checks of the reader apply to
+//! Each use copies the template's table into a separate region (see [`super`]), so all checks of the reader apply to
 //! the copy, at the place of use.
 
 use super::merge::{TEMPLATES, are_tables, joined, moved_table};

@@ -1,4 +1,4 @@
-//! A block in translation: its settings, and what its directives may change.
+//! A block in translation: its settings, and the state that its directives may change.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -75,7 +75,7 @@ pub struct Level<'t> {
     pub content: LocationContent,
     /// Whether the block is a location, not a server.
     pub is_location: bool,
-    /// Arrays of which the block has an entry of its own.
+    /// Arrays to which the block adds an entry.
     own_arrays: HashSet<&'static str>,
 }
 

@@ -50,7 +50,7 @@ pub fn write_config(
     write_process(translation, &mut document);
     let all: Vec<Server> = servers.iter().map(|(server, _)| server.clone()).collect();
     logs::write_logs(&all, translation, &mut document);
-    // Origins come first, so sites are written to a document of their own.
+    // Origins come first, so sites are written to a separate document.
     let mut origins = OriginTables::default();
     let mut sites = ConfigDocument::default();
     for (server, context) in &servers {
@@ -151,7 +151,7 @@ fn add_locations(server: &mut Server, plain: &Server) {
     sort_locations(&mut server.locations);
 }
 
-/// Whether a server only refuses hosts without a server of their own, which get 421 anyway.
+/// Whether a server only refuses hosts that no other server names, which get 421 anyway.
 fn refuses_other_hosts(server: &Server, translation: &mut Translation) -> bool {
     let is_refusal = server.names.is_empty()
         && server.locations.is_empty()

@@ -1,7 +1,7 @@
 //! Settings that a block inherits from the block around it, and the content of servers and locations.
 //!
 //! nginx has two kinds: a simple setting is inherited unless the block has its own, and an array (`add_header`,
-//! `proxy_set_header`) is inherited as a whole, only if the block has no entry of its own.
+//! `proxy_set_header`) is inherited as a whole, only if the block adds no entry.
 
 use std::collections::BTreeMap;
 
@@ -196,7 +196,7 @@ pub struct PathChange {
     pub comment: String,
 }
 
-/// What a server or location does with a request; not inherited.
+/// The way a server or location answers a request; not inherited.
 #[derive(Clone, Debug, Default)]
 pub struct LocationContent {
     /// `rewrite`, and `if` with one in it.

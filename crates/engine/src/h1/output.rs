@@ -30,7 +30,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         if let Some(record) = record {
             worker.push_record(record);
         }
-        // The service has abandoned the exchange, so there is no output whose end would close the connection.
+        // The service has abandoned the exchange, so no output remains that would close the connection at its end.
         if is_last && worker.out.is_empty() && self.sending.is_none() {
             worker.report_sent(0);
             return self.finish(worker);

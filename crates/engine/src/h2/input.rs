@@ -47,7 +47,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                     break;
                 }
             }
-            // One receive may contain many small requests, whose responses must not pile up in memory.
+            // One receive may contain many small requests, and their responses must not pile up in memory.
             if worker.out.bytes.len() >= super::OUT_LEN_MAX {
                 self.emit(worker);
             }

@@ -314,7 +314,7 @@ impl<P: ProgramLink> ScriptExchange<P> {
         let mut idle_time = Duration::ZERO;
         let tick = TICK.min(idle_timeout);
         let executor = self.executor.clone();
-        // An empty push tells whether the bytes that came with the head have filled the buffer.
+        // An empty push shows whether the bytes that came with the head have filled the buffer.
         let Ok(mut room) = rest.push(Bytes::new()) else {
             return Ok(false);
         };

@@ -57,7 +57,7 @@ pub fn differences(
     if expected.status != actual.status {
         lines.push(format!("status: {} | {}", expected.status, actual.status));
     }
-    // The media type of a built-in page says as little as its text.
+    // Built-in pages differ in media type as they differ in text.
     let is_own_page = expected.status >= 300 && is_own_page(&expected.body);
     let names: BTreeSet<&str> = [expected, actual]
         .iter()

@@ -1,4 +1,4 @@
-//! One request to a server, on a connection of its own. `lowroad_http` parses the response.
+//! One request to a server, on a new connection. `lowroad_http` parses the response.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

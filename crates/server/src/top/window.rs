@@ -113,7 +113,7 @@ impl SnapshotWindow {
         self.latest().map_or(&[], |latest| samples(latest, name))
     }
 
-    /// The quantile of the durations within the window, in seconds, over the series whose labels `is_chosen` accepts;
+    /// The quantile of the durations within the window, in seconds, over the series that `is_chosen` accepts by label;
     /// `None` without durations.
     pub fn quantile(
         &self,

@@ -6,7 +6,7 @@ use lowroad_testkit::origin::TestOrigin;
 
 use crate::front::{OriginRequest, TestAccelerator, numbered_response, response};
 
-/// An accelerator with one route, whose pattern and settings are these; `URL` stands for the origin's.
+/// An accelerator with one route of this pattern and these settings; `URL` stands for the origin's.
 fn front(origin: TestOrigin, pattern: &str, lines: &str) -> TestAccelerator {
     TestAccelerator::with_site(
         origin,

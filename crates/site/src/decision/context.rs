@@ -107,7 +107,7 @@ impl RequestContext<'_> {
         }
     }
 
-    /// Sets the fields of the response whose values depend on the request. Returns whether there are any.
+    /// Sets the fields of the response that depend on the request. Returns whether there are any.
     #[inline(never)]
     pub fn set_variable_fields(&self, responder: &mut RequestResponder<'_, '_>) -> bool {
         let redirect = self

@@ -15,7 +15,7 @@ const METHODS: [&str; 9] = [
 /// Translates `if` with its block.
 pub fn condition(level: &mut Level<'_>, directive: &Directive) {
     let text = directive.args.join(" ");
-    // Expressions have parentheses of their own.
+    // An expression may contain parentheses, too.
     let text = text.strip_prefix('(').unwrap_or(&text);
     let text = text.strip_suffix(')').unwrap_or(text).trim();
     let (operand, rest) = text.split_once(' ').unwrap_or((text, ""));

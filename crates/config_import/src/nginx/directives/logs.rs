@@ -159,7 +159,7 @@ fn access_log(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome 
     DirectiveOutcome::translated()
 }
 
-/// The target of a log. Lowroad's logs are in a folder of its own, so that both servers can run side by side.
+/// The target of a log. Lowroad's logs are in a separate folder, so that both servers can run side by side.
 fn target(to: &str) -> Option<String> {
     match to.strip_prefix("syslog:server=") {
         Some(server) => {
