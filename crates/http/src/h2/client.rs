@@ -21,6 +21,9 @@ use crate::status::StatusCode;
 /// The highest stream identifier (31 bits); a client's streams are odd.
 const ID_MAX: u32 = 0x7fff_ffff;
 
+/// The payload of a PING that looks for a sign of life; it differs from those in `control`.
+const PING_LIVENESS: [u8; 8] = *b"liveness";
+
 /// A response without its body.
 #[derive(Clone, Debug)]
 pub struct H2ResponseHead<'b> {
@@ -383,6 +386,19 @@ impl H2Client {
         }
     }
 
+    /// Asks the server for a sign of life. Any byte that it sends afterwards is one, so the acknowledgement is no event.
+    pub fn ping(&mut self, out: &mut Vec<u8>) {
+        if self.http.phase != ConnectionPhase::Ended {
+            frame::put_ping(false, PING_LIVENESS, out);
+        }
+    }
+
+    /// The number of streams that may be open at the same time. The server's settings may change it at any time.
+    #[must_use]
+    pub fn streams_max(&self) -> u32 {
+        self.http.peer.streams_max
+    }
+
     /// Ends the connection with GOAWAY.
     pub fn end_with_error(&mut self, code: ErrorCode, debug_data: &str, out: &mut Vec<u8>) {
         self.http.end(code, debug_data, out);
@@ -412,4 +428,77 @@ impl H2Client {
 fn is_allowed(status: StatusCode, is_end: bool) -> bool {
     // RFC 9113 §8.6: there is no 101; an interim response does not end the stream.
     status != StatusCode::SWITCHING_PROTOCOLS && (status.code() >= 200 || !is_end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{GlitchCounters, H2Settings};
+    use super::*;
+
+    /// The window updates in `out`: streams and increments.
+    fn window_updates(mut out: &[u8]) -> Vec<(u32, u32)> {
+        let mut updates = Vec::new();
+        while let Some(head) = out.first_chunk().map(frame::FrameHead::parse) {
+            let payload = &out[frame::HEAD_LEN..frame::HEAD_LEN + head.len];
+            if head.kind == frame::kind::WINDOW_UPDATE {
+                updates.push((head.stream, frame::word(payload)));
+            }
+            out = &out[frame::HEAD_LEN + head.len..];
+        }
+        updates
+    }
+
+    #[test]
+    fn slow_reader_holds_the_window_of_its_stream_only() {
+        let (mut out, mut counters) = (Vec::new(), GlitchCounters::default());
+        let settings = H2Settings::default();
+        let mut turn = ConnectionTurn {
+            now_ms: 1,
+            settings: &settings,
+            out: &mut out,
+            counters: &mut counters,
+        };
+        let mut client = H2Client::new(&mut turn);
+        assert!(!client.is_open());
+        let ask = OutgoingRequest {
+            method: Method::Get,
+            is_https: false,
+            authority: b"a",
+            path: b"/",
+            protocol: None,
+        };
+        let stream = client
+            .request(&ask, FieldLines::NONE, BodyLen::None, turn.out)
+            .expect("room for a stream");
+        turn.out.clear();
+        let mut input = Vec::new();
+        frame::put_settings(&[(super::super::id::MAX_CONCURRENT_STREAMS, 7)], &mut input);
+        let start = input.len();
+        input.extend_from_slice(&[0; frame::HEAD_LEN]);
+        super::super::hpack::put_status(StatusCode::OK, &mut input);
+        frame::close_block(stream.0, false, start, 16_384, &mut input);
+        for len in [16_384, 16_384, 16_384, 16_383] {
+            frame::put_head(frame::kind::DATA, 0, stream.0, len, &mut input);
+            input.resize(input.len() + len, b'x');
+        }
+        let (mut used, mut received, mut text) = (0, 0, Vec::new());
+        loop {
+            let step = client.next(&input[used..], &mut text, &mut turn);
+            let step = step.expect("the frames are valid");
+            used += step.used;
+            match step.event {
+                Some(H2ClientEvent::Data { data, .. }) => received += data.len(),
+                None if step.used == 0 => break,
+                _ => {}
+            }
+        }
+        assert_eq!((received, client.streams_max()), (65_535, 7));
+        assert!(client.is_open());
+        let updates = window_updates(turn.out);
+        assert!(!updates.is_empty() && updates.iter().all(|(id, _)| *id == 0));
+        turn.out.clear();
+        client.release_capacity(stream, received, turn.out);
+        let streams: Vec<u32> = window_updates(turn.out).iter().map(|it| it.0).collect();
+        assert_eq!(streams, [stream.0]);
+    }
 }

@@ -490,7 +490,9 @@ impl H2Connection {
         // Bytes that were not consumed would otherwise reduce the connection's window permanently.
         let unconsumed = self.streams.get(slot).unconsumed;
         self.streams.remove(id);
-        self.release_connection_window(unconsumed, out);
+        if self.is_server {
+            self.release_connection_window(unconsumed, out);
+        }
     }
 
     /// Marks a reset stream as dead: it has no more input or output, but keeps its slot until the work for it has

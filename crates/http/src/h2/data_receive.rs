@@ -49,6 +49,10 @@ impl H2Connection {
         // Frames without content use little or no window, so they are bounded as glitches.
         if remaining == 0 && !is_end {
             self.glitch(1, turn)?;
+        } else {
+            // Common gRPC implementations measure the round trip by a PING for each short message. A message costs more
+            // than the PING that it excuses.
+            self.glitch_credit = self.glitch_credit.saturating_add(1);
         }
         let mut data = DataPayload {
             stream: head.stream,
@@ -62,6 +66,11 @@ impl H2Connection {
                 // The caller returns the window of the content only: return the window of the padding here.
                 let padding = (head.len - remaining) as u32;
                 self.release_window(head.stream, padding, turn.out);
+                // The responses of one connection may belong to different readers. If the connection's window waited for
+                // a slow reader, it would stop all others; the windows of the streams bound the memory.
+                if !self.is_server {
+                    self.release_connection_window(head.len as u32, turn.out);
+                }
                 if self
                     .estimate
                     .record_received(head.len as u32, turn.settings.window_len_max)

@@ -229,7 +229,10 @@ impl H2Connection {
         {
             frame::put_window_update(id, increment, out);
         }
-        self.release_connection_window(len, out);
+        // A client has returned the connection's window on receipt, see `begin_data`.
+        if self.is_server {
+            self.release_connection_window(len, out);
+        }
     }
 
     /// Returns the window of `len` consumed bytes to the connection.
