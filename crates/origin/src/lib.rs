@@ -30,7 +30,7 @@ mod upstream;
 pub use address::ServerAddress;
 pub use connector::{Connection, PoolConnector, PoolUnavailable};
 pub use idle_connections::CROWDED_MS;
-pub use multiplexed::{MultiplexedConnection, SharedConnections};
+pub use multiplexed::{MultiplexedConnection, SharedConnections, SharedOrLease};
 pub use pool::{AcquireTimeouts, ConnectionPool, Lease, PoolCounters, PoolLimits};
 pub use stream::{UpstreamStream, UpstreamTransport};
 pub use upstream::{Upstream, UpstreamAttempt};

@@ -7,7 +7,7 @@ use lowroad_engine::WorkerHandle;
 use lowroad_limits::{ConcurrencyLimit, Permit};
 
 use crate::connector::{PoolConnector, PoolUnavailable};
-use crate::pool::{AcquireTimeouts, ConnectionPool};
+use crate::pool::{AcquireTimeouts, ConnectionPool, Lease};
 
 /// A connection that can have several concurrent requests.
 pub trait MultiplexedConnection: Send + Sync {
@@ -19,6 +19,17 @@ pub trait MultiplexedConnection: Send + Sync {
 
     /// Whether the connection is closed.
     fn is_closed(&self) -> bool;
+
+    /// The number of requests in progress, including those that wait for room.
+    fn requests(&self) -> usize;
+}
+
+/// A connection for one request.
+pub enum SharedOrLease<S, O: PoolConnector> {
+    /// A multiplexed connection. Without room, the request waits at the connection.
+    Shared(Arc<S>),
+    /// A connection that turned out not to be multiplexed.
+    Lease(Lease<O>),
 }
 
 /// The multiplexed connections to one server. They count as connections of the server's pool.
@@ -90,6 +101,82 @@ impl<S: MultiplexedConnection> SharedConnections<S> {
             true => PoolUnavailable::ConnectTimeout,
             false => PoolUnavailable::NoneFree,
         }))
+    }
+
+    /// Like [`SharedConnections::get`], for a protocol that is negotiated when a connection is opened: `start` returns the
+    /// lease if the connection is not multiplexed. If the limit is reached, the connection with the fewest requests is
+    /// returned.
+    ///
+    /// # Errors
+    /// [`PoolUnavailable`]
+    pub async fn get_or_lease<O: PoolConnector>(
+        &self,
+        pool: &Arc<ConnectionPool<O>>,
+        worker: usize,
+        fresh: bool,
+        timeouts: AcquireTimeouts,
+        start: impl FnOnce(Lease<O>) -> Result<Arc<S>, Lease<O>>,
+    ) -> Result<SharedOrLease<S, O>, PoolUnavailable> {
+        let worker = pool.worker_index(worker);
+        if let Some(shared) = self.find_with_room(Some(worker), fresh) {
+            return Ok(SharedOrLease::Shared(shared));
+        }
+        let mut connecting = false;
+        let acquisition = async {
+            // As in `get`: a burst of requests needs one connection.
+            let opening = self.opening.acquire(worker, pool.now_ms(worker)).await;
+            let _opening = opening.map_err(|_| PoolUnavailable::TooManyWait)?;
+            if let Some(shared) = self.find_with_room(Some(worker), false) {
+                return Ok(SharedOrLease::Shared(shared));
+            }
+            let permit = match pool.bound().try_acquire_on(worker) {
+                Some(permit) => permit,
+                None => match self.find_least_loaded(worker) {
+                    Some(shared) => return Ok(SharedOrLease::Shared(shared)),
+                    None => pool.permit(worker).await?,
+                },
+            };
+            connecting = true;
+            let lease = pool.open_lease(worker, permit, timeouts).await?;
+            Ok(match start(lease) {
+                Ok(shared) => {
+                    self.publish(&shared);
+                    SharedOrLease::Shared(shared)
+                }
+                Err(lease) => SharedOrLease::Lease(lease),
+            })
+        };
+        // Boxed, as in `ConnectionPool::lease`.
+        let acquired = Box::pin(pool.with_timeout(worker, timeouts.total, acquisition)).await;
+        acquired.unwrap_or(Err(match connecting {
+            true => PoolUnavailable::ConnectTimeout,
+            false => PoolUnavailable::NoneFree,
+        }))
+    }
+
+    /// Offers a connection to other requests.
+    pub fn publish(&self, shared: &Arc<S>) {
+        self.lock().push(shared.clone());
+    }
+
+    /// A connection of this worker with room; does not wait.
+    pub fn try_get(&self, worker: usize) -> Option<Arc<S>> {
+        self.find_with_room(Some(worker), false)
+    }
+
+    /// The open connections.
+    pub fn open(&self) -> Vec<Arc<S>> {
+        let mut connections = self.lock();
+        connections.retain(|connection| !connection.is_closed());
+        connections.clone()
+    }
+
+    /// The connection with the fewest requests, preferably of this worker.
+    fn find_least_loaded(&self, worker: usize) -> Option<Arc<S>> {
+        let mut connections = self.lock();
+        connections.retain(|connection| !connection.is_closed());
+        let load = |it: &&Arc<S>| (!it.has_room(), it.worker() != worker, it.requests());
+        connections.iter().min_by_key(load).cloned()
     }
 
     /// A connection with room, of this worker, or of any worker if `None`.

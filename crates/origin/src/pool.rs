@@ -281,26 +281,37 @@ impl<O: PoolConnector> ConnectionPool<O> {
             // From here on, a timeout is a failure of the server (`ConnectTimeout`); before, the pool was full
             // (`NoneFree`).
             connecting = true;
-            // Registered before connecting, since the time in the server's backlog counts as silence.
-            let unproven = self.begin_unproven(worker);
-            let mut connection = self.connect(worker, timeouts).await?;
-            let reception = connection.socket().reception();
-            let number = unproven.1.number;
-            self.lock().idle.set_reception(number, reception);
-            Ok(Lease {
-                connection,
-                worker,
-                is_reused: false,
-                connection_use: unproven.1,
-                unproven: Some(unproven.0),
-                permit: Some(permit),
-            })
+            self.open_lease(worker, permit, timeouts).await
         };
         let leased = self.with_timeout(worker, timeouts.total, acquisition).await;
         leased.unwrap_or(Err(match connecting {
             true => PoolUnavailable::ConnectTimeout,
             false => PoolUnavailable::NoneFree,
         }))
+    }
+
+    /// Leases a new connection to the owner of a permit. The caller enforces `timeouts.total`.
+    pub(crate) async fn open_lease(
+        self: &Arc<Self>,
+        worker: usize,
+        permit: Permit,
+        timeouts: AcquireTimeouts,
+    ) -> Result<Lease<O>, PoolUnavailable> {
+        // Registered before connecting, since the time in the server's backlog counts as silence.
+        let (unproven, connection_use) = self.begin_unproven(worker);
+        let mut connection = self.connect(worker, timeouts).await?;
+        let reception = connection.socket().reception();
+        self.lock()
+            .idle
+            .set_reception(connection_use.number, reception);
+        Ok(Lease {
+            connection,
+            worker,
+            is_reused: false,
+            connection_use,
+            unproven: Some(unproven),
+            permit: Some(permit),
+        })
     }
 
     /// Returns a connection to the pool after a complete exchange. It is kept for reuse if `idle_connections` allows

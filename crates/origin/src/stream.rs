@@ -141,6 +141,15 @@ impl UpstreamStream {
         self.poll_recv(&mut context, &mut [0]).is_pending()
     }
 
+    /// The protocol that the origin chose by ALPN, if it did.
+    pub fn negotiated_protocol(&self) -> Option<&[u8]> {
+        match self {
+            UpstreamStream::Plain(_) => None,
+            #[cfg(feature = "tls")]
+            UpstreamStream::Tls(encrypted) => encrypted.protocol(),
+        }
+    }
+
     /// The socket, which may be moved to another worker.
     pub fn socket(&mut self) -> &mut UpstreamSocket {
         match self {

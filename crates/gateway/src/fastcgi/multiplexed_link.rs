@@ -211,6 +211,10 @@ impl MultiplexedConnection for MultiplexedLink {
     fn is_closed(&self) -> bool {
         self.lock().is_closed
     }
+
+    fn requests(&self) -> usize {
+        self.lock().slots.len()
+    }
 }
 
 /// The reason for which the timer is set.
