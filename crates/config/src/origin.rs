@@ -12,8 +12,8 @@ use crate::rules::is_literal_name;
 use crate::site_marks::SiteMarks;
 use crate::value::InvalidValue;
 use crate::{
-    BalanceConfig, HashBy, OriginCheck, OriginConfig, OriginHost, OriginServer, OriginTls,
-    OriginUrl, ProxyProtocol, RouteTo, SiteConfig, SiteName,
+    BalanceConfig, HashBy, OriginCheck, OriginConfig, OriginHost, OriginProtocol, OriginServer,
+    OriginTls, OriginUrl, ProxyProtocol, RouteTo, SiteConfig, SiteName,
 };
 
 /// The upper bound of `retry_body_max`: each request in progress may buffer this much.
@@ -21,12 +21,12 @@ const RETRY_BODY_MAX: u64 = 16 << 20;
 
 const REFUSED: InvalidValue = InvalidValue {
     expected: "the URL of an origin",
-    allowed: "http://HOST, http://HOST:PORT, https://…, unix:/PATH; with a path only as the origin of a route",
+    allowed: "http://HOST, http://HOST:PORT, h2c://…, https://…, unix:/PATH; with a path only as the origin of a route",
 };
 
 const REFUSED_IN_ROUTE: InvalidValue = InvalidValue {
     expected: "the URL of an origin",
-    allowed: "http://HOST, http://HOST:PORT, https://…, unix:/PATH; with a path in normal form perhaps",
+    allowed: "http://HOST, http://HOST:PORT, h2c://…, https://…, unix:/PATH; with a path in normal form perhaps",
 };
 
 /// Reads the origin of a route: a URL, or the name of an `[[origin]]`. A named origin has no servers until [`resolve`].
@@ -38,15 +38,79 @@ pub(crate) fn read_route_origin(
     let is_url = item.value_text().is_none_or(|text| text.contains(':'));
     if !is_url {
         // These keys belong in `[[origin]]`, which several routes may share.
-        for key in ["connections", "connect_timeout", "retry_body_max"] {
+        for key in [
+            "connections",
+            "connect_timeout",
+            "retry_body_max",
+            "protocol",
+        ] {
             section.only_with(key, "a URL as origin; [[origin]] has its own");
         }
         return named::name(item).map(OriginConfig::named);
     }
-    Some(with_connection_settings(
-        section,
-        OriginConfig::new(item.read(route_url)?),
-    ))
+    let server = item.read(route_url)?;
+    let origin = OriginConfig {
+        protocol: protocol(section, std::slice::from_ref(&server)),
+        ..OriginConfig::new(server.url)
+    };
+    Some(with_connection_settings(section, origin))
+}
+
+/// A server's URL as it is written.
+struct WrittenUrl {
+    url: OriginUrl,
+    /// The scheme is `h2c`: HTTP/2 by prior knowledge.
+    is_h2c: bool,
+}
+
+impl WrittenUrl {
+    /// Reads a URL, of which `h2c` may be the scheme.
+    fn read(text: &str) -> Result<WrittenUrl, InvalidValue> {
+        Ok(match text.strip_prefix("h2c://") {
+            Some(authority) => WrittenUrl {
+                url: url(&format!("http://{authority}"))?,
+                is_h2c: true,
+            },
+            None => WrittenUrl {
+                url: url(text)?,
+                is_h2c: false,
+            },
+        })
+    }
+}
+
+/// Reads `protocol`, and reports contradictions to the URLs.
+fn protocol(section: &ConfigSection<'_>, servers: &[WrittenUrl]) -> OriginProtocol {
+    let is_h2c = servers.iter().any(|server| server.is_h2c);
+    let choices = [
+        ("http/1.1", OriginProtocol::Http1),
+        ("h2", OriginProtocol::H2),
+        ("auto", OriginProtocol::Auto),
+    ];
+    let item = section.item("protocol");
+    let chosen = item.as_ref().and_then(|item| item.choice(&choices));
+    match (&item, chosen) {
+        (Some(item), Some(OriginProtocol::Http1 | OriginProtocol::Auto)) if is_h2c => {
+            item.report("h2c: means HTTP/2 in clear text", "\"h2\", or http: URLs");
+        }
+        (Some(item), Some(OriginProtocol::Auto))
+            if servers.iter().any(|server| !server.url.is_encrypted()) =>
+        {
+            item.report(
+                "without TLS the protocol can't be negotiated",
+                "\"h2\" or \"http/1.1\", or https: URLs only",
+            );
+        }
+        (None, _) if is_h2c && !servers.iter().all(|server| server.is_h2c) => section.report(
+            "some URLs are h2c: and others are not, but all servers speak one protocol",
+            "h2c: for all, or protocol = \"h2\"",
+        ),
+        _ => {}
+    }
+    match is_h2c {
+        true => OriginProtocol::H2,
+        false => chosen.unwrap_or_default(),
+    }
 }
 
 /// The path in the URL of a route's origin; `None` if there is none other than `/`.
@@ -56,10 +120,10 @@ pub(crate) fn url_path<'d>(item: &ConfigValue<'d>) -> Option<&'d str> {
 }
 
 /// Reads a URL that may have a path.
-fn route_url(text: &str) -> Result<OriginUrl, InvalidValue> {
+fn route_url(text: &str) -> Result<WrittenUrl, InvalidValue> {
     let (server, path) = split_path(text);
     let is_valid = matches!(path, "" | "/") || is_encoded_path(path);
-    let server = url(server).map_err(|_| REFUSED_IN_ROUTE)?;
+    let server = WrittenUrl::read(server).map_err(|_| REFUSED_IN_ROUTE)?;
     is_valid.then_some(server).ok_or(REFUSED_IN_ROUTE)
 }
 
@@ -119,11 +183,10 @@ pub(crate) fn origin(section: ConfigSection<'_>) -> Option<(OriginConfig, KeyPos
     if servers.as_ref().is_some_and(Vec::is_empty) {
         section.report("no server is listed", "at least one URL in servers");
     }
-    let servers: Vec<OriginServer> = servers
-        .unwrap_or_default()
-        .iter()
-        .filter_map(server)
-        .collect();
+    let servers = servers.unwrap_or_default();
+    let (servers, urls): (Vec<OriginServer>, Vec<WrittenUrl>) =
+        servers.iter().filter_map(server).unzip();
+    let protocol = protocol(&section, &urls);
     let default = with_connection_settings(&section, OriginConfig::named(name.unwrap_or_default()));
     let is_encrypted = servers.iter().any(|server| server.url.is_encrypted());
     let tls = match is_encrypted {
@@ -151,7 +214,8 @@ pub(crate) fn origin(section: ConfigSection<'_>) -> Option<(OriginConfig, KeyPos
             .and_then(|item| host(&item))
             .unwrap_or_default(),
         tls: tls.unwrap_or_default(),
-        proxy_protocol: proxy_protocol(&section, is_encrypted),
+        protocol,
+        proxy_protocol: proxy_protocol(&section, is_encrypted, protocol),
         ..default
     };
     section.finish();
@@ -159,20 +223,25 @@ pub(crate) fn origin(section: ConfigSection<'_>) -> Option<(OriginConfig, KeyPos
 }
 
 /// Reads a server: a URL, or a table that contains one.
-fn server(item: &ConfigValue<'_>) -> Option<OriginServer> {
+fn server(item: &ConfigValue<'_>) -> Option<(OriginServer, WrittenUrl)> {
     if item.value_text().is_some() {
-        return item.read(url).map(OriginServer::new);
+        let written = item.read(WrittenUrl::read)?;
+        return Some((OriginServer::new(written.url.clone()), written));
     }
     let section = item.section()?;
-    let url = section.required("url").and_then(|item| item.read(url));
+    let written = section
+        .required("url")
+        .and_then(|item| item.read(WrittenUrl::read));
     let weight = section.count("weight", 1, 1..=1000);
     let backup = section.flag("backup", false);
     section.finish();
-    Some(OriginServer {
-        url: url?,
+    let written = written?;
+    let server = OriginServer {
+        url: written.url.clone(),
         weight: weight as u32,
         backup,
-    })
+    };
+    Some((server, written))
 }
 
 fn balance(section: &ConfigSection<'_>) -> BalanceConfig {
@@ -304,7 +373,16 @@ fn tls_name(text: &str) -> Result<String, InvalidValue> {
     }
 }
 
-fn proxy_protocol(section: &ConfigSection<'_>, is_encrypted: bool) -> Option<ProxyProtocol> {
+fn proxy_protocol(
+    section: &ConfigSection<'_>,
+    is_encrypted: bool,
+    protocol: OriginProtocol,
+) -> Option<ProxyProtocol> {
+    // A connection with a PROXY header belongs to one client, and one with HTTP/2 to all.
+    if protocol == OriginProtocol::H2 {
+        section.only_with("proxy_protocol", "protocol = \"http/1.1\"");
+        return None;
+    }
     if is_encrypted {
         section.only_with("proxy_protocol", "servers whose URLs are http: or unix:");
         return None;

@@ -24,7 +24,7 @@ use std::path::PathBuf;
 const TARGETS: [&str; 5] = ["module", "cgi", "fastcgi", "origin", "pages"];
 
 /// Keys that are valid with certain handlers only.
-const KEYS_OF_TARGETS: [(&str, &[&str]); 26] = [
+const KEYS_OF_TARGETS: [(&str, &[&str]); 27] = [
     ("request_buffering", &["module", "cgi", "fastcgi", "origin"]),
     (
         "response_buffering",
@@ -45,6 +45,7 @@ const KEYS_OF_TARGETS: [(&str, &[&str]); 26] = [
     ("connections", &["fastcgi", "origin"]),
     ("connect_timeout", &["origin"]),
     ("retry_body_max", &["origin"]),
+    ("protocol", &["origin"]),
     ("tunnels", &["origin"]),
     ("client_share", &["origin"]),
     ("own_redirects", &["origin"]),
@@ -122,9 +123,9 @@ pub(crate) fn route(section: ConfigSection<'_>) -> Option<(RouteConfig, KeyPosit
     };
     // Pages always need the complete request and produce a complete response.
     let may_stream = kind.is_some_and(|kind| kind != "pages");
-    let buffers = |key| !may_stream || section.flag(key, true);
-    let (request_buffering, response_buffering) =
-        (buffers("request_buffering"), buffers("response_buffering"));
+    let is_buffering_set = may_stream && section.item("request_buffering").is_some();
+    let request_buffering = is_buffering_set.then(|| section.flag("request_buffering", true));
+    let response_buffering = !may_stream || section.flag("response_buffering", true);
     let choices = [
         ("allowed", ResponseStorage::Allowed),
         ("shared", ResponseStorage::Shared),

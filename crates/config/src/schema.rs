@@ -34,8 +34,8 @@ pub use log::{
     LogConfig, LogTarget, PathCondition, SiteCondition, StatusCondition,
 };
 pub use origin::{
-    BalanceConfig, HashBy, OriginCheck, OriginConfig, OriginHost, OriginServer, OriginTls,
-    OriginUrl, ProxyProtocol,
+    BalanceConfig, HashBy, OriginCheck, OriginConfig, OriginHost, OriginProtocol, OriginServer,
+    OriginTls, OriginUrl, ProxyProtocol,
 };
 pub use program::{ApplicationConfig, DatabaseConfig, ModuleCode, ModuleConfig};
 pub use representation::{

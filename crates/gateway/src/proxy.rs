@@ -3,11 +3,13 @@
 //! The forwarded request is generated from the parsed one (`forwarding`), so ambiguous bytes of a client never reach
 //! the origin (request smuggling). Sites and caching are not part of this module.
 
+mod acquire;
 mod checks;
 pub(crate) mod connect_errors;
 mod endpoint_counters;
 mod exchange;
 mod forwarding;
+mod h2;
 mod link;
 pub(crate) mod origins;
 mod path_map;
@@ -17,18 +19,22 @@ mod request_changes;
 mod request_send;
 mod self_reference;
 mod servers;
+mod transport;
 mod try_span;
 mod tunnel;
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use lowroad_config::{OriginConfig, OriginHost, ProxyProtocol, RouteConfig};
+use lowroad_config::{OriginConfig, OriginHost, OriginProtocol, ProxyProtocol, RouteConfig};
 use lowroad_engine::upstream_tries::TryRecorder;
-use lowroad_http::fields::FieldLines;
+use lowroad_http::fields::{FieldLines, StandardHeader};
 use lowroad_http::h1::BodyLen;
+use lowroad_http::h2::hpack::put_field_u64;
+use lowroad_http::h2::{OutgoingRequest, put_lines};
 use lowroad_http::method::Method;
 use lowroad_http::proxy_protocol::{ProxyAddresses, write_v1, write_v2};
 use lowroad_http::status::StatusCode;
@@ -36,9 +42,11 @@ use lowroad_origin::group::{AttemptOutcome, NoMember};
 use lowroad_origin::retry::{BodyReplay as Left, FailureStage, NoRetry, ResponseProgress};
 use lowroad_origin::{AcquireTimeouts, PoolUnavailable};
 
+use self::acquire::AcquiredConnection;
 use self::connect_errors::{group_refusal, pool_refusal, unavailable_text};
 use self::exchange::{BodyProgress, ProxyExchange, ProxyFailure};
 use self::forwarding::ForwardTerms;
+use self::h2::RequestHead;
 use self::link::OriginLink;
 pub use self::origins::{OriginRegistry, check_tls};
 use self::permit::{RouteBounds, RoutePermit};
@@ -46,6 +54,7 @@ use self::request_body::ProxyRequestBody;
 use self::request_changes::RequestChanges;
 use self::request_send::RequestSend;
 use self::servers::{OriginAttempt, OriginEndpoint, OriginServers};
+use self::transport::ExchangeTransport;
 use self::try_span::TrySpans;
 use crate::script::exchange::ScriptTerms;
 use lowroad_handler::interim_responses::InterimSink;
@@ -79,6 +88,22 @@ pub struct ProxyHandler {
     /// The changes to path and fields, if there are any.
     changes: Option<Box<RequestChanges>>,
     terms: ScriptTerms,
+}
+
+/// What the head of a request depends on, apart from the route.
+struct ServerTerms<'t> {
+    /// The server's own name.
+    host: &'t [u8],
+    is_h2: bool,
+}
+
+/// The parts of a forwarded request's head other than field lines.
+struct ForwardedRequest<'r> {
+    /// The target, if it differs from the client's.
+    target: Option<Vec<u8>>,
+    /// The protocol of an upgrade.
+    protocol: Option<&'r [u8]>,
+    host: Cow<'r, [u8]>,
 }
 
 /// The parts of a request that are passed from one attempt to the next.
@@ -318,20 +343,19 @@ impl ProxyHandler {
         retryable: &mut RetryableRequest,
         fresh: bool,
     ) -> Result<HandlerResponse, ProxyFailure> {
-        let pool = &endpoint.pool;
         // A connection with a PROXY header belongs to one client and is never reused.
         let fresh = fresh || self.proxy_protocol.is_some();
-        // An idle connection is the common case, so the pool is tried without await first.
-        let leased = match (!fresh).then(|| pool.try_lease(worker)).flatten() {
-            Some(lease) => Ok(lease),
+        // An open connection is the common case, so the pool is tried without await first.
+        let acquired = match (!fresh).then(|| endpoint.try_acquire(worker)).flatten() {
+            Some(acquired) => Ok(acquired),
             None => {
                 let start = Instant::now();
-                let leased = pool.lease(worker, fresh, self.timeouts).await;
+                let acquired = endpoint.acquire(worker, fresh, self.timeouts).await;
                 // After a wait for a free slot, the connection may be one that another request has used.
-                if leased.as_ref().is_ok_and(|lease| !lease.is_reused) {
+                if acquired.as_ref().is_ok_and(AcquiredConnection::is_new) {
                     endpoint.counters.record_connect(start);
                 }
-                leased
+                acquired
             }
         };
         // The attempt owns the permit and the body until it ends.
@@ -341,8 +365,8 @@ impl ProxyHandler {
             .expect("a request is tried once at a time");
         let body = retryable.body.take();
         // Without a connection nothing was sent: the caller gets permit and body back for the next attempt.
-        let mut lease = match leased {
-            Ok(lease) => lease,
+        let acquired = match acquired {
+            Ok(acquired) => acquired,
             Err(pool_error) => {
                 let failure = self.unavailable_failure(endpoint, &pool_error);
                 return Err(ProxyFailure::before_sending(
@@ -355,29 +379,23 @@ impl ProxyHandler {
             }
         };
         if let Some(recorder) = &retryable.recorder {
-            recorder.connected(lease.is_reused);
+            recorder.connected(!acquired.is_new());
         }
         // From here, the member counts this as a request in progress, not as a waiting one.
         attempt.iter_mut().for_each(OriginAttempt::mark_connected);
         let mut send_state = RequestSend::default();
-        // The PROXY header precedes all other bytes.
-        self.write_proxy_header(request, &mut send_state.out);
-        let link = &mut *lease.connection;
-        let has_body = self.write_head(request, endpoint, retryable, link, &mut send_state.out);
-        send_state.is_without_body = match has_body {
-            Some(has_body) => !has_body,
-            // The state was checked before the connection was returned to the pool, so this is a bug of this program.
-            None => {
-                let failure =
-                    HandlerFailure::new(StatusCode::INTERNAL_ERROR, "a connection was not ready");
-                return Err(ProxyFailure::before_sending(
-                    failure,
-                    AttemptOutcome::Cancelled,
-                    attempt,
-                    body,
-                    permit,
-                ));
-            }
+        let transport = self.begin_request(request, endpoint, retryable, acquired, &mut send_state);
+        // The state was checked before the connection was returned to the pool, so a failure is a bug of this program.
+        let Some(transport) = transport else {
+            let failure =
+                HandlerFailure::new(StatusCode::INTERNAL_ERROR, "a connection was not ready");
+            return Err(ProxyFailure::before_sending(
+                failure,
+                AttemptOutcome::Cancelled,
+                attempt,
+                body,
+                permit,
+            ));
         };
         // A request without framing for a body must not send one: the origin would read it as the next request.
         let body = body.filter(|_| !send_state.is_without_body);
@@ -385,7 +403,8 @@ impl ProxyHandler {
         let exchange = Box::new(ProxyExchange {
             endpoint: endpoint.clone(),
             attempt,
-            lease,
+            transport,
+            worker,
             is_shared: self.proxy_protocol.is_none(),
             progress: match body {
                 Some(_) => BodyProgress::Sending,
@@ -410,6 +429,71 @@ impl ProxyHandler {
         Ok(response)
     }
 
+    /// Writes the head of the request: to the send state for HTTP/1.1, or to the connection's task for HTTP/2. `None` if the
+    /// connection is not ready.
+    fn begin_request(
+        &self,
+        request: &HandlerRequest,
+        endpoint: &OriginEndpoint,
+        retryable: &RetryableRequest,
+        acquired: AcquiredConnection,
+        send_state: &mut RequestSend,
+    ) -> Option<ExchangeTransport> {
+        match acquired {
+            AcquiredConnection::Exclusive(mut lease) => {
+                // The PROXY header precedes all other bytes.
+                self.write_proxy_header(request, &mut send_state.out);
+                let link = &mut *lease.connection;
+                let has_body =
+                    self.write_head(request, endpoint, retryable, link, &mut send_state.out)?;
+                send_state.is_without_body = !has_body;
+                Some(ExchangeTransport::Exclusive(lease))
+            }
+            AcquiredConnection::Shared(link) => {
+                let head = self.h2_head(request, endpoint, retryable);
+                send_state.is_without_body = matches!(head.len, BodyLen::None | BodyLen::Known(0));
+                Some(ExchangeTransport::Multiplexed(link.begin(head)))
+            }
+        }
+    }
+
+    /// The head of the request as a field block.
+    fn h2_head(
+        &self,
+        request: &HandlerRequest,
+        endpoint: &OriginEndpoint,
+        retryable: &RetryableRequest,
+    ) -> RequestHead {
+        let has_body = !matches!(retryable.len, BodyLen::None | BodyLen::Known(0));
+        let mut lines = Vec::new();
+        let server = ServerTerms {
+            host: &endpoint.host,
+            is_h2: true,
+        };
+        let forwarded = self.request_lines(request, server, has_body, &mut lines);
+        if let Some(trace) = &retryable.trace {
+            trace.write_fields(&mut lines);
+        }
+        let pseudo = OutgoingRequest {
+            method: request.method,
+            is_https: endpoint.scheme == "https",
+            authority: &forwarded.host,
+            path: forwarded.target.as_deref().unwrap_or(request.target()),
+            protocol: None,
+        };
+        let mut block = Vec::with_capacity(pseudo.path.len() + lines.len() + OWN_LEN);
+        pseudo.put_pseudo_fields(&mut block);
+        put_lines(FieldLines::new(&lines), &mut block);
+        if let BodyLen::Known(len) = retryable.len {
+            put_field_u64(StandardHeader::ContentLength, len, &mut block);
+        }
+        RequestHead {
+            block,
+            method: request.method,
+            len: retryable.len,
+        }
+    }
+
     /// Writes the head of the request to `out`. Returns whether a body has to follow.
     fn write_head(
         &self,
@@ -424,14 +508,17 @@ impl ProxyHandler {
         let mut lines = std::mem::take(scratch);
         lines.clear();
         let has_body = !matches!(retryable.len, BodyLen::None | BodyLen::Known(0));
-        let (changed_target, protocol) =
-            self.request_lines(request, &endpoint.host, has_body, &mut lines);
+        let server = ServerTerms {
+            host: &endpoint.host,
+            is_h2: false,
+        };
+        let forwarded = self.request_lines(request, server, has_body, &mut lines);
         if let Some(trace) = &retryable.trace {
             trace.write_fields(&mut lines);
         }
-        let target = changed_target.as_deref().unwrap_or(request.target());
+        let target = forwarded.target.as_deref().unwrap_or(request.target());
         out.reserve(target.len() + lines.len() + OWN_LEN);
-        let start_result = match protocol {
+        let start_result = match forwarded.protocol {
             Some(protocol) => http
                 .request_upgrade(target, &lines, protocol, out)
                 .map(|()| false),
@@ -441,38 +528,39 @@ impl ProxyHandler {
         start_result.ok()
     }
 
-    /// Appends the field lines for the server with this host. Returns the target if it differs from the client's, and the
-    /// protocol of an upgrade.
+    /// Appends the field lines for a server.
     fn request_lines<'r>(
-        &self,
+        &'r self,
         request: &'r HandlerRequest,
-        server_host: &[u8],
+        server: ServerTerms<'r>,
         has_body: bool,
         lines: &mut Vec<u8>,
-    ) -> (Option<Vec<u8>>, Option<&'r [u8]>) {
+    ) -> ForwardedRequest<'r> {
         let changes = self.changes.as_deref();
         let changed_host = changes.and_then(|changes| changes.host(request));
-        let host = match (&changed_host, &self.host) {
-            (Some(host), _) => &host[..],
+        let host = match (changed_host, &self.host) {
+            (Some(host), _) => Cow::Owned(host),
             // An HTTP/1.0 request may lack Host, but an HTTP/1.1 origin requires it (RFC 9112 §3.2).
-            (None, OriginHost::Client) if request.host().is_empty() => server_host,
-            (None, OriginHost::Client) => request.host(),
-            (None, OriginHost::Origin) => server_host,
-            (None, OriginHost::Name(name)) => name.as_bytes(),
+            (None, OriginHost::Client) if request.host().is_empty() => Cow::Borrowed(server.host),
+            (None, OriginHost::Client) => Cow::Borrowed(request.host()),
+            (None, OriginHost::Origin) => Cow::Borrowed(server.host),
+            (None, OriginHost::Name(name)) => Cow::Borrowed(name.as_bytes()),
         };
         let terms = ForwardTerms {
-            host,
+            host: &host,
             adds_via: self.adds_via,
             has_body,
+            is_h2: server.is_h2,
         };
         let protocol = forwarding::request_lines(request, &terms, lines);
         if let Some(changes) = changes {
             changes.apply(request, lines);
         }
-        (
-            changes.and_then(|changes| changes.target(request)),
+        ForwardedRequest {
+            target: changes.and_then(|changes| changes.target(request)),
             protocol,
-        )
+            host,
+        }
     }
 
     /// Writes the PROXY header with the client's address, if configured.
@@ -580,12 +668,20 @@ impl Handler for ProxyHandler {
         };
         // Without a choice, the server's own name for Host is unknown.
         let mut lines = Vec::new();
-        let target = self
-            .request_lines(request, b"(the server's)", false, &mut lines)
-            .0;
-        let target = target.as_deref().unwrap_or(request.target());
+        let server = ServerTerms {
+            host: b"(the server's)",
+            is_h2: self.servers.protocol == OriginProtocol::H2,
+        };
+        let version = if server.is_h2 { "HTTP/2" } else { "HTTP/1.1" };
+        let is_h2 = server.is_h2;
+        let forwarded = self.request_lines(request, server, false, &mut lines);
+        let target = forwarded.target.as_deref().unwrap_or(request.target());
         let target = String::from_utf8_lossy(target);
-        let mut shown = vec![format!("{} {target} HTTP/1.1", request.method.as_str())];
+        let mut shown = vec![format!("{} {target} {version}", request.method.as_str())];
+        if is_h2 {
+            let host = String::from_utf8_lossy(&forwarded.host);
+            shown.push(format!(":authority: {host}"));
+        }
         let fields = FieldLines::new(&lines);
         shown.extend(fields.map(|(name, value)| {
             let (name, value) = (

@@ -160,13 +160,13 @@ impl HandlerSet<'_> {
             }
             let needs_length = matches!(rules.to, RouteTo::Cgi(_) | RouteTo::FastCgi(_));
             // CGI requires CONTENT_LENGTH before the body (RFC 3875 §4.1.2), so a chunked body is buffered.
-            if !rules.request_buffering && needs_length {
+            if !rules.buffers_requests() && needs_length {
                 handler = Arc::new(BufferingHandler::without_length(
                     handler,
                     self.spools.clone(),
                 ));
             }
-            if rules.request_buffering {
+            if rules.buffers_requests() {
                 handler = Arc::new(BufferingHandler::new(handler, self.spools.clone()));
             }
             let handler =

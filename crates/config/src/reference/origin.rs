@@ -15,7 +15,7 @@ Interchangeable HTTP servers with load balancing, health checks and retries, for
         KeyReference::required(
             "servers",
             "URL, or array of URLs and tables",
-            "`\"http://HOST:PORT\"`, `\"https://HOST\"`, `\"unix:/PATH\"`, or `{ url = URL, weight = N, backup = true }`. A server with weight 3 (1 to 1000) receives three times as many requests as one with weight 1 (the default); a backup receives requests if no other server is healthy. All addresses of a host name are servers; names are resolved again every 10 s.",
+            "`\"http://HOST:PORT\"`, `\"https://HOST\"`, `\"unix:/PATH\"`, `\"h2c://HOST:PORT\"` (HTTP/2 in clear text), or `{ url = URL, weight = N, backup = true }`. A server with weight 3 (1 to 1000) receives three times as many requests as one with weight 1 (the default); a backup receives requests if no other server is healthy. All addresses of a host name are servers; names are resolved again every 10 s.",
         ),
         KeyReference::with_default(
             "balance",
@@ -78,6 +78,12 @@ Interchangeable HTTP servers with load balancing, health checks and retries, for
             "\"client\"",
             "The Host of requests to the server: the client's, that of the server's URL, or this one.",
         ),
+        KeyReference::with_described_default(
+            "protocol",
+            "`\"http/1.1\"`, `\"h2\"`, `\"auto\"`",
+            "`\"http/1.1\"`, with `h2c:` URLs `\"h2\"`",
+            "The version of HTTP to the servers. [`\"h2\"`](#http2): HTTP/2, over TLS by ALPN, without TLS by prior knowledge. `\"auto\"`: HTTP/2 if an `https:` server offers it by ALPN, otherwise HTTP/1.1.",
+        ),
         KeyReference::optional(
             "tls",
             "table",
@@ -86,7 +92,7 @@ Interchangeable HTTP servers with load balancing, health checks and retries, for
         KeyReference::optional(
             "proxy_protocol",
             "`\"v1\"`, `\"v2\"`",
-            "Begin each connection with a PROXY header, which names the client. Such a connection is used for one request. Not with `https:` servers.",
+            "Begin each connection with a PROXY header, which names the client. Such a connection is used for one request. Not with `https:` servers, and not with HTTP/2.",
         ),
     ],
     notes: r#"
@@ -106,6 +112,30 @@ servers = ["http://10.0.0.1:3000", { url = "http://10.0.0.2:3000", weight = 2 }]
 balance = "least-connections"
 check = { path = "/healthz", interval = "2s" }
 ```
+
+## HTTP/2
+
+Servers of gRPC, in clear text:
+
+```toml
+[[site]]
+listen = "*:80"
+
+[[site.route]]
+pattern = "/**"
+origin = "h2c://127.0.0.1:50051"
+timeout = "10m"
+```
+
+Requests share connections: each worker has one to a server, and opens another, up to `connections`, if the requests in progress reach what the server
+allows (SETTINGS_MAX_CONCURRENT_STREAMS), at most 100. With `connections` open, further requests wait for a stream until `timeout`. Request and response
+pass at the same time without being buffered, with trailers; `timeout` of the route ends a call in which neither side sends anything. A slow client stops the server: at most 256 KiB
+wait for it in memory, besides `response_buffering`. 64 KiB of a request body wait for a slow server.
+
+A request that the server refused (REFUSED_STREAM) or had not begun when it announced the end of its connection (GOAWAY) is repeated on another
+connection, whatever its method. A malformed frame, more than 10,000 frames a second that carry nothing (PING, SETTINGS, empty DATA; a burst of 50,000), 1,000 reset streams a second (a burst of 10,000), a head of more
+than 64 KiB or a block in more than 8 CONTINUATION frames end the connection: its requests get 502, and count as failures of the server (`malformed`). After a timeout the server gets a PING; the
+connection is closed if nothing follows for 5 s, and also after 60 s without requests. Upgrades such as WebSocket are not passed over HTTP/2: use a route with HTTP/1.1 for them.
 "#,
 };
 

@@ -8,7 +8,7 @@ const ROUTE_KEYS: &[KeyReference] = &[
     KeyReference::optional("module", "name", "Handler: the [module](module.md) of this name."),
     KeyReference::optional("cgi", "path or `true`", "Handler: the CGI programs (RFC 3875) in this folder; or this program, for all paths of the route; with `true`, programs among the site's files."),
     KeyReference::optional("fastcgi", "`\"unix:PATH\"`, `\"HOST:PORT\"`, or array of them", "Handler: the FastCGI server at this address, for example php-fpm; one of [several](../programs.md#several-fastcgi-servers). All addresses of a host name are servers."),
-    KeyReference::optional("origin", "URL or name", "Handler: an HTTP server, at `\"http://HOST:PORT\"`, `\"https://HOST\"` or `\"unix:/PATH\"`, perhaps with a [path](#paths-of-origins); or the [origin](origin.md) of this name. Responses are [stored](../accelerator.md) as they permit."),
+    KeyReference::optional("origin", "URL or name", "Handler: an HTTP server, at `\"http://HOST:PORT\"`, `\"https://HOST\"`, `\"h2c://HOST:PORT\"` (HTTP/2) or `\"unix:/PATH\"`, perhaps with a [path](#paths-of-origins); or the [origin](origin.md) of this name. Responses are [stored](../accelerator.md) as they permit."),
     KeyReference::optional("pages", "name or `true`", "Handler: the site's files are [templates](../pages.md), with queries to the [database](database.md) of this name; with `true`, without a default database."),
     KeyReference::with_default("missing", "boolean", "false", "Apply only to paths without a file."),
     KeyReference::with_default("timeout", "duration, 1ms to 24h", "\"30s\"", "From the complete request (with `request_buffering = false`, its head) to the head of the response, and between two parts of a body. Longer: 504."),
@@ -16,7 +16,7 @@ const ROUTE_KEYS: &[KeyReference] = &[
     KeyReference::with_default("concurrency", "1 to 65536", "256", "Concurrent requests. Others: 503. One client may have all of it, except with `origin` (`client_share`)."),
     KeyReference::with_default("client_share", "1 to 100", "75", "The share of `concurrency`, and of `tunnels`, that one client may use while no other client uses any, in percent. Its share shrinks as others use more: a client is admitted while it has at most this share of its own and the free places together. Beyond: 503. A client is an IPv4 address, or the first 64 bits of an IPv6 address. Behind a proxy that doesn't report clients, all requests are from one client: `100` switches the bound off.").only_with(&["origin"]),
     KeyReference::with_default("tunnels", "1 to 65536", "4096", "Concurrent connections with another protocol, such as WebSocket. Others: 503. They count neither for `concurrency` nor for `connections`.").only_with(&["origin"]),
-    KeyReference::with_default("request_buffering", "boolean", "true", "Call the program when the request body is complete ([`[buffering]`](buffering.md)). With `false` the body is streamed, and occupies one of `concurrency` while the client sends it.").only_with(&["module", "cgi", "fastcgi", "origin"]),
+    KeyReference::with_described_default("request_buffering", "boolean", "`true`; `false` with HTTP/2 to an origin", "Call the program when the request body is complete ([`[buffering]`](buffering.md)). With `false` the body is streamed, and occupies one of `concurrency` while the client sends it.").only_with(&["module", "cgi", "fastcgi", "origin"]),
     KeyReference::with_default("response_buffering", "boolean", "true", "Buffer what a slow client has not read, in memory or in a file, so that the program continues. With `false` the program waits for the client. In both cases bytes are sent as soon as the client accepts them.").only_with(&["module", "cgi", "fastcgi", "origin"]),
     KeyReference::with_default("keep", "`\"allowed\"`, `\"shared\"` or `\"never\"`", "\"allowed\"", "Which responses are stored: all that a cache may store (of programs, those with a lifetime such as `max-age`); only those that are marked for shared caches (`public`, `s-maxage`, of an origin CDN-Cache-Control); none."),
     KeyReference::with_described_default("compress", "boolean, or array of `\"br\"`, `\"zstd\"`, `\"gzip\"`", "`programs` of [`[site.compress]`](site-compress.md)", "[Compress responses](../programs.md#compression) on the fly with one of these codings; `true` means the fast ones, zstd and gzip."),
@@ -35,6 +35,7 @@ const ROUTE_KEYS: &[KeyReference] = &[
     KeyReference::with_described_default("connections", "1 to 4096 with `fastcgi`, 1 to 65536 with the URL of an origin", "`32`, `1024`", "Connections to each server, of all workers together.").only_with(&["fastcgi", "origin"]),
     KeyReference::with_default("connect_timeout", "duration, 1ms to 24h", "\"5s\"", "The time to establish a connection. Longer: 504.").only_with(&["origin = \"http…\""]),
     KeyReference::with_default("retry_body_max", "size, 0 to 16M", "\"64K\"", "Memory for a request body during the request, so that it can be [sent again](../accelerator.md#when-servers-fail). A request with a longer body is not retried after its body has begun. 0: no body is kept.").only_with(&["origin = \"http…\""]),
+    KeyReference::with_described_default("protocol", "`\"http/1.1\"`, `\"h2\"`, `\"auto\"`", "`\"http/1.1\"`, with an `h2c:` URL `\"h2\"`", "The version of HTTP to the origin: see [HTTP/2 to origins](origin.md#http2).").only_with(&["origin = \"http…\""]),
     KeyReference::with_default("internal_redirects", "boolean", "false", "A response may name what is sent instead, by X-Accel-Redirect or X-Sendfile ([files that programs name](../programs.md#files-that-programs-name)).").only_with(&["origin"]),
     KeyReference::with_default("internal", "boolean", "false", "Clients get 404: only [rewrites](site-rewrite.md), fallbacks and [programs that name its paths](../programs.md#files-that-programs-name) lead to the route."),
     KeyReference::with_default("own_redirects", "boolean", "true", "If `Location` or `Content-Location` of a response has the server's own address (`http://127.0.0.1:3000/x`), send only the path (`/x`), which is at the address that the client requested.").only_with(&["origin"]),
@@ -68,7 +69,7 @@ order of the file, after redirects and before files; the first that matches appl
     ],
     keys: &with_conditions::<{ ROUTE_KEYS.len() + CONDITION_COUNT }>(ROUTE_KEYS),
     notes: r#"
-With the name of an [`[[origin]]`](origin.md), `connections`, `connect_timeout` and `retry_body_max` are keys of that table.
+With the name of an [`[[origin]]`](origin.md), `connections`, `connect_timeout`, `retry_body_max` and `protocol` are keys of that table.
 
 A path that a pattern matches is never a file, whatever other conditions its routes have: a request that meets none of them gets 404.
 

@@ -30,6 +30,8 @@ pub struct OriginConfig {
     pub host: OriginHost,
     /// TLS settings for servers with `https:` URLs. `[origin.tls]`
     pub tls: OriginTls,
+    /// The version of HTTP to servers. Key `protocol`, or `h2c:` URLs.
+    pub protocol: OriginProtocol,
     /// Connections to servers begin with a PROXY header that names the client. Default none. Key `proxy_protocol`.
     pub proxy_protocol: Option<ProxyProtocol>,
     /// The source address of connections, even if this machine does not have it; `None`: routing decides. Not in files,
@@ -56,6 +58,7 @@ impl OriginConfig {
             retry_body_max: 64 << 10,
             host: OriginHost::default(),
             tls: OriginTls::default(),
+            protocol: OriginProtocol::default(),
             proxy_protocol: None,
             from: None,
             adds_via: true,
@@ -157,6 +160,18 @@ impl std::fmt::Display for OriginUrl {
             false => write!(f, "{scheme}://{host}:{port}"),
         }
     }
+}
+
+/// The version of HTTP between Lowroad and the servers of an origin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OriginProtocol {
+    /// HTTP/1.1, one request at a time on a connection. `"http/1.1"`
+    #[default]
+    Http1,
+    /// HTTP/2: over TLS by ALPN, otherwise by prior knowledge. `"h2"`, or `h2c:` URLs
+    H2,
+    /// Over TLS: HTTP/2 if the server offers it by ALPN, otherwise HTTP/1.1. `"auto"`
+    Auto,
 }
 
 /// The load balancing policy.

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use lowroad_variables::Template;
 
 use super::{
-    BalanceConfig, CacheConfig, OfferedCoding, OriginConfig, PathPrefixes, RequestConditions,
-    RequestRule,
+    BalanceConfig, CacheConfig, OfferedCoding, OriginConfig, OriginProtocol, PathPrefixes,
+    RequestConditions, RequestRule,
 };
 use crate::PathPattern;
 
@@ -53,9 +53,9 @@ pub struct RouteConfig {
     pub head_len_max: usize,
     /// Fields of such a head, 8 to 4096; more are 502. Default 256. Key `fields_max`.
     pub head_fields_max: usize,
-    /// The program gets a request once its whole body has arrived. Default true. Not for pages, which
-    /// always wait for it. Key `request_buffering`.
-    pub request_buffering: bool,
+    /// The program gets a request once its whole body has arrived. `None`: the default, see
+    /// [`RouteConfig::buffers_requests`]. Not for pages, which always wait for it. Key `request_buffering`.
+    pub request_buffering: Option<bool>,
     /// A response is buffered for a slow client, so that the program need not wait. Default
     /// true. Not for pages: their responses are complete before they are sent. Key `response_buffering`.
     pub response_buffering: bool,
@@ -73,6 +73,14 @@ pub struct RouteConfig {
 }
 
 impl RouteConfig {
+    /// Whether requests are buffered: by default all but those to origins over HTTP/2, since a client of gRPC may wait for
+    /// a response before it sends more.
+    pub fn buffers_requests(&self) -> bool {
+        let is_h2 =
+            matches!(&self.to, RouteTo::Origin(origin) if origin.protocol == OriginProtocol::H2);
+        self.request_buffering.unwrap_or(!is_h2)
+    }
+
     /// The default of `timeout_ms`.
     pub const TIMEOUT_MS: u64 = 30_000;
     /// The default of `concurrency_max`.
@@ -103,7 +111,7 @@ impl RouteConfig {
             internal: false,
             head_len_max: RouteConfig::HEAD_LEN_MAX,
             head_fields_max: RouteConfig::HEAD_FIELDS_MAX,
-            request_buffering: true,
+            request_buffering: None,
             response_buffering: true,
             body_len_max: None,
             conditions: RequestConditions::default(),

@@ -112,7 +112,7 @@ fn all_keys_of_route_are_read() {
             missing: true,
             timeout_ms: 2000,
             concurrency_max: 7,
-            request_buffering: false,
+            request_buffering: Some(false),
             ..RouteConfig::new(pattern("/m/**"), RouteTo::Module("m".into()))
         },
         RouteConfig {
@@ -157,7 +157,7 @@ fn defaults_of_route_module_and_database_are_as_documented() {
         (cgi.missing, cgi.timeout_ms, cgi.concurrency_max),
         (false, 30_000, 256)
     );
-    assert!(cgi.request_buffering && cgi.response_buffering);
+    assert!(cgi.buffers_requests() && cgi.response_buffering);
     let expected = CgiConfig {
         path: Some("/c".into()),
         processes_max: 4096,
@@ -616,6 +616,37 @@ fn route_refers_to_origin_with_several_servers() {
 }
 
 #[test]
+fn protocol_follows_from_url_or_key() {
+    for (lines, expected) in [
+        ("servers = \"http://a\"", OriginProtocol::Http1),
+        ("servers = \"https://a\"", OriginProtocol::Http1),
+        ("servers = [\"h2c://a:1\", \"h2c://b\"]", OriginProtocol::H2),
+        (
+            "servers = [\"h2c://a\", \"unix:/b\"]\nprotocol = \"h2\"",
+            OriginProtocol::H2,
+        ),
+        (
+            "servers = \"https://a\"\nprotocol = \"auto\"",
+            OriginProtocol::Auto,
+        ),
+    ] {
+        assert_eq!(origin_of(&with_origin(lines)).protocol, expected, "{lines}");
+    }
+    let in_url = origin_of(
+        "[[site]]\n[[site.route]]\npattern = \"/**\"\norigin = \"h2c://a:50051\"\nconnections = 4",
+    );
+    assert_eq!(in_url.protocol, OriginProtocol::H2);
+    assert_eq!(in_url.servers[0].url.to_string(), "http://a:50051");
+    assert_eq!(in_url.connections_max, 4);
+    let buffers = |lines: &str| {
+        let text = format!("[[site]]\n[[site.route]]\npattern = \"/**\"\n{lines}");
+        good(&text).sites[0].routes[0].buffers_requests()
+    };
+    assert!(buffers("origin = \"http://a\"") && !buffers("origin = \"h2c://a\""));
+    assert!(buffers("origin = \"h2c://a\"\nrequest_buffering = true"));
+}
+
+#[test]
 fn origin_mistakes_are_reported_with_position() {
     for (lines, expected) in [
         ("", "6:1: origin[0]: servers is missing"),
@@ -638,6 +669,26 @@ fn origin_mistakes_are_reported_with_position() {
         (
             "servers = \"https://a\"\nproxy_protocol = \"v1\"",
             "9:18: origin[0].proxy_protocol: has no effect here (allowed: only with servers whose URLs are http: or unix:)",
+        ),
+        (
+            "servers = \"h2c://a\"\nprotocol = \"http/1.1\"",
+            "9:12: origin[0].protocol: h2c: means HTTP/2 in clear text (allowed: \"h2\", or http: URLs)",
+        ),
+        (
+            "servers = [\"https://a\", \"http://b\"]\nprotocol = \"auto\"",
+            "9:12: origin[0].protocol: without TLS the protocol can't be negotiated (allowed: \"h2\" or \"http/1.1\", or https: URLs only)",
+        ),
+        (
+            "servers = [\"h2c://a\", \"http://b\"]",
+            "6:1: origin[0]: some URLs are h2c: and others are not, but all servers speak one protocol (allowed: h2c: for all, or protocol = \"h2\")",
+        ),
+        (
+            "servers = \"h2c://a\"\nproxy_protocol = \"v1\"",
+            "9:18: origin[0].proxy_protocol: has no effect here (allowed: only with protocol = \"http/1.1\")",
+        ),
+        (
+            "servers = \"http://a\"\nprotocol = \"h3\"",
+            "9:12: origin[0].protocol: \"h3\" is not an allowed value (allowed: \"http/1.1\", \"h2\", \"auto\")",
         ),
         (
             "servers = \"https://a\"\ntls = { key = \"k\" }",

@@ -11,15 +11,19 @@ use lowroad_config::{OriginCheck, OriginHost, ProxyProtocol};
 use lowroad_engine::WorkerHandle;
 use lowroad_engine::tasks::TaskHandle;
 use lowroad_handler::operator_notice::OperatorNotice;
+use lowroad_http::fields::FieldLines;
 use lowroad_http::h1::BodyLen;
+use lowroad_http::h2::{OutgoingRequest, put_lines};
 use lowroad_http::method::Method;
 use lowroad_http::proxy_protocol::{ProxyAddresses, write_v1, write_v2};
+use lowroad_http::status::StatusCode;
 use lowroad_origin::checks::{self, CheckSettings, HealthChange, HealthCheck};
 use lowroad_origin::group::MemberId;
 use lowroad_origin::{AcquireTimeouts, Upstream};
 
 use super::connect_errors::unavailable_text;
-use super::link::ResponseEvent;
+use super::h2::{H2Link, LinkOwner, RequestHead};
+use super::link::{OriginLink, ResponseEvent};
 use super::servers::{OriginEndpoint, mixed};
 
 /// The health checks of the servers of an origin.
@@ -42,7 +46,10 @@ struct HealthProbe {
     settings: OriginCheck,
     head: Vec<u8>,
     lines: Vec<u8>,
+    host: Box<[u8]>,
 }
+
+const USER_AGENT: &[u8] = b"User-Agent: lowroad (check)\r\n";
 
 impl HealthChecks {
     /// Prepares checks for the members of `upstream`; no check is started yet. `notice` is called when a member's
@@ -133,11 +140,13 @@ impl HealthChecks {
             OriginHost::Name(name) => name.as_bytes(),
             OriginHost::Client | OriginHost::Origin => &endpoint.host,
         };
-        let lines = [
+        let lines: [&[u8]; 5] = [
             b"Host: ",
             host,
             // Each check uses a new connection, which the origin need not keep.
-            b"\r\nUser-Agent: lowroad (check)\r\nConnection: close\r\n",
+            b"\r\n",
+            USER_AGENT,
+            b"Connection: close\r\n",
         ];
         HealthProbe {
             worker,
@@ -145,6 +154,7 @@ impl HealthChecks {
             settings: self.settings.clone(),
             head,
             lines: lines.concat(),
+            host: host.into(),
         }
     }
 }
@@ -155,6 +165,9 @@ impl HealthCheck<Arc<OriginEndpoint>> for HealthProbe {
         let link = endpoint.pool.connect(self.worker, self.timeouts).await;
         let mut link =
             link.map_err(|unavailable| unavailable_text(&unavailable, self.timeouts, ""))?;
+        if link.is_h2 {
+            return self.check_h2(endpoint, link).await;
+        }
         let mut out = self.head.clone();
         let (path, lines) = (self.settings.path.as_bytes(), &self.lines);
         let encoded = link
@@ -174,12 +187,57 @@ impl HealthCheck<Arc<OriginEndpoint>> for HealthProbe {
             let ResponseEvent::Head(status, ..) = event.map_err(|fault| fault.to_string())? else {
                 continue;
             };
-            let code = status.code();
-            let mut accepted = self.settings.statuses.iter();
-            return match accepted.any(|(first, last)| (*first..=*last).contains(&code)) {
-                true => Ok(()),
-                false => Err(format!("the health check got status {code}")),
-            };
+            return self.check_status(status);
+        }
+    }
+}
+
+impl HealthProbe {
+    /// The check over a new connection with HTTP/2.
+    async fn check_h2(
+        &self,
+        endpoint: &OriginEndpoint,
+        link: Box<OriginLink>,
+    ) -> Result<(), String> {
+        let worker_handle = endpoint.pool.worker_handle(self.worker);
+        let link = H2Link::start(LinkOwner::Own(link), self.worker, worker_handle);
+        let mut exchange = link.begin(self.h2_head(endpoint.scheme == "https"));
+        let status = loop {
+            let event = poll_fn(|context| exchange.poll_event(context)).await;
+            if let ResponseEvent::Head(status, ..) = event.map_err(|fault| fault.to_string())? {
+                break status;
+            }
+        };
+        drop(exchange);
+        // The connection would otherwise stay open until it has been idle for a while.
+        link.close_soon();
+        self.check_status(status)
+    }
+
+    fn h2_head(&self, is_https: bool) -> RequestHead {
+        let pseudo = OutgoingRequest {
+            method: Method::Get,
+            is_https,
+            authority: &self.host,
+            path: self.settings.path.as_bytes(),
+            protocol: None,
+        };
+        let mut block = Vec::new();
+        pseudo.put_pseudo_fields(&mut block);
+        put_lines(FieldLines::new(USER_AGENT), &mut block);
+        RequestHead {
+            block,
+            method: Method::Get,
+            len: BodyLen::None,
+        }
+    }
+
+    fn check_status(&self, status: StatusCode) -> Result<(), String> {
+        let code = status.code();
+        let mut accepted = self.settings.statuses.iter();
+        match accepted.any(|(first, last)| (*first..=*last).contains(&code)) {
+            true => Ok(()),
+            false => Err(format!("the health check got status {code}")),
         }
     }
 }

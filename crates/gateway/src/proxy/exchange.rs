@@ -22,16 +22,14 @@ use lowroad_http::method::Method;
 use lowroad_http::status::StatusCode;
 use lowroad_origin::group::AttemptOutcome;
 
-use super::link::{OriginConnector, OriginFault, ResponseEvent};
+use super::link::{OriginFault, ResponseEvent};
 use super::permit::RoutePermit;
 use super::request_body::ProxyRequestBody;
 use super::request_send::RequestSend;
 use super::servers::{OriginAttempt, OriginEndpoint};
+use super::transport::ExchangeTransport;
 use super::tunnel;
 use crate::script::exchange::ScriptTerms;
-
-/// A connection that is leased for one request.
-type OriginLease = lowroad_origin::Lease<OriginConnector>;
 
 /// The number of body bytes that are collected without waiting before the response is streamed.
 const COLLECTED_LEN_MAX: usize = 64 << 10;
@@ -40,14 +38,17 @@ const BUFFER_LEN_MAX: usize = 64 << 10;
 /// While the origin sends nothing, a disconnected client is noticed after at most this time.
 const TICK: Duration = Duration::from_millis(500);
 
-/// An exchange in progress. Dropping it closes the connection, which cancels the request at the origin.
+/// An exchange in progress. Dropping it closes the connection or resets the stream, which cancels the request at the
+/// origin.
 pub struct ProxyExchange {
     /// The origin server.
     pub endpoint: Arc<OriginEndpoint>,
     /// The attempt, if the server is a member of a group.
     pub attempt: Option<OriginAttempt>,
     /// The connection to the origin.
-    pub lease: OriginLease,
+    pub transport: ExchangeTransport,
+    /// The worker of the request.
+    pub worker: usize,
     /// Whether other clients may reuse the connection.
     pub is_shared: bool,
     /// The bytes of the request that are to be sent.
@@ -176,7 +177,7 @@ impl ProxyExchange {
         // A response to HEAD may declare a length without having a body.
         let is_bodiless = self.method == Method::Head || head.status.is_bodiless();
         // A body that was received with the head needs neither a stream nor a task.
-        if !is_bodiless && let Some(body) = self.lease.connection.take_rest() {
+        if !is_bodiless && let Some(body) = self.transport.take_rest() {
             self.finish();
             return Ok(head.response(ResponseContent::Bytes(body)));
         }
@@ -365,21 +366,23 @@ impl ProxyExchange {
     ) -> Poll<Result<ExchangeEvent, HandlerFailure>> {
         // The request is sent first: the origin may wait for the body before it responds.
         let sent = self.poll_send(context)?;
-        match self.lease.connection.poll_event(context) {
+        match self.transport.poll_event(context) {
             Poll::Ready(Ok(event)) => {
-                // The server has responded, so the lease no longer counts as unproven.
-                self.lease.mark_proven();
                 self.send_state.is_answered = true;
                 Poll::Ready(Ok(ExchangeEvent::Received(event)))
             }
             Poll::Ready(Err(fault)) => {
                 // Even a partial or malformed response shows that the request may have been executed.
-                let has_response_bytes = self.lease.connection.has_input();
+                let has_response_bytes = self.transport.has_input();
                 self.send_state.is_answered |=
                     has_response_bytes || matches!(fault, OriginFault::Bad(_));
                 self.evidence = Some(match fault {
                     OriginFault::Bad(_) => AttemptOutcome::Malformed,
-                    OriginFault::Closed | OriginFault::Failed(_) => AttemptOutcome::Lost,
+                    OriginFault::Closed
+                    | OriginFault::Failed(_)
+                    | OriginFault::Reset(_)
+                    | OriginFault::Unprocessed(_)
+                    | OriginFault::Silent => AttemptOutcome::Lost,
                 });
                 let detail = format!("{} {fault}", self.endpoint.name);
                 Poll::Ready(Err(HandlerFailure::new(StatusCode::BAD_GATEWAY, detail)))
@@ -394,6 +397,13 @@ impl ProxyExchange {
     /// # Errors
     /// The client aborted the request body.
     fn poll_send(&mut self, context: &mut Context<'_>) -> Result<bool, HandlerFailure> {
+        match self.transport {
+            ExchangeTransport::Exclusive(_) => self.poll_write(context),
+            ExchangeTransport::Multiplexed(_) => self.poll_feed(context),
+        }
+    }
+
+    fn poll_write(&mut self, context: &mut Context<'_>) -> Result<bool, HandlerFailure> {
         let mut has_sent = false;
         // The loop is bounded: a fast client and a fast origin must not starve other tasks of the worker.
         for _ in 0..16 {
@@ -403,7 +413,10 @@ impl ProxyExchange {
                     false => return Ok(has_sent),
                 }
             }
-            let connection = &mut self.lease.connection;
+            let Some(lease) = self.transport.lease() else {
+                return Ok(has_sent);
+            };
+            let connection = &mut lease.connection;
             match connection.poll_write_buffer(context, self.send_state.buffer()) {
                 Poll::Pending => {
                     // The I/O driver may own the buffer: its bytes may be sent even if this future is dropped now.
@@ -427,6 +440,49 @@ impl ProxyExchange {
         Ok(has_sent)
     }
 
+    /// Passes available parts of the body to the connection's task, as far as it accepts them.
+    fn poll_feed(&mut self, context: &mut Context<'_>) -> Result<bool, HandlerFailure> {
+        let ExchangeTransport::Multiplexed(exchange) = &mut self.transport else {
+            return Ok(false);
+        };
+        let mut has_sent = false;
+        // Bounded, as in `poll_write`.
+        for _ in 0..16 {
+            let Some(body) = &mut self.body else {
+                return Ok(has_sent);
+            };
+            if self.progress != BodyProgress::Sending {
+                return Ok(has_sent);
+            }
+            match exchange.poll_room(context) {
+                Poll::Pending => return Ok(has_sent),
+                Poll::Ready(true) => {}
+                Poll::Ready(false) => {
+                    self.progress = BodyProgress::Refused;
+                    return Ok(has_sent);
+                }
+            }
+            let Poll::Ready(next) = body.poll_next(context) else {
+                return Ok(has_sent);
+            };
+            let is_framed = match next {
+                StreamItem::Bytes(bytes) => exchange.send(bytes),
+                StreamItem::End => {
+                    self.progress = BodyProgress::Sent;
+                    exchange.end(trailer_lines(body))
+                }
+                // The stream is reset, so that the origin does not take the truncated body for a complete one.
+                StreamItem::Cut => false,
+            };
+            if !is_framed {
+                return Err(truncation_failure());
+            }
+            has_sent = true;
+        }
+        context.waker().wake_by_ref();
+        Ok(has_sent)
+    }
+
     /// Frames the next piece of the body, if one is available.
     fn next_piece(&mut self, context: &mut Context<'_>) -> Result<bool, HandlerFailure> {
         let Some(body) = &mut self.body else {
@@ -439,7 +495,10 @@ impl ProxyExchange {
         let Poll::Ready(next) = body.poll_next(context) else {
             return Ok(false);
         };
-        let http = &mut self.lease.connection.http;
+        let Some(lease) = self.transport.lease() else {
+            return Ok(false);
+        };
+        let http = &mut lease.connection.http;
         let framed = match next {
             StreamItem::Bytes(bytes) => {
                 let framed = http.data(bytes.len() as u64, self.send_state.reset_framing());
@@ -447,10 +506,7 @@ impl ProxyExchange {
                 framed
             }
             StreamItem::End => {
-                let mut lines = Vec::new();
-                if let Some(trailers) = body.trailers() {
-                    h1::put_fields(trailers, &mut lines);
-                }
+                let lines = trailer_lines(body);
                 self.progress = BodyProgress::Sent;
                 http.end(&lines, self.send_state.reset_framing())
             }
@@ -465,12 +521,13 @@ impl ProxyExchange {
     fn finish(mut self: Box<Self>) {
         self.report(self.evidence.unwrap_or(AttemptOutcome::Answered));
         // After an unfinished body, the origin would read the next request as a part of it.
-        if self.progress == BodyProgress::Sent
+        if let ExchangeTransport::Exclusive(lease) = self.transport
+            && self.progress == BodyProgress::Sent
             && self.is_shared
             && !self.send_state.has_more()
-            && self.lease.connection.http.is_idle()
+            && lease.connection.http.is_idle()
         {
-            self.endpoint.pool.release(self.lease);
+            self.endpoint.pool.release(lease);
         }
     }
 
@@ -478,7 +535,7 @@ impl ProxyExchange {
     pub fn report(&mut self, outcome: AttemptOutcome) {
         self.endpoint.counters.count(outcome);
         if let Some(attempt) = self.attempt.take() {
-            let timers = &self.endpoint.pool.worker_handle(self.lease.worker).timers;
+            let timers = &self.endpoint.pool.worker_handle(self.worker).timers;
             attempt.report(outcome, timers.now_ms());
         }
     }
@@ -497,21 +554,28 @@ impl ProxyExchange {
             attempt: self.attempt,
             body,
             permit: self.permit,
-            sent: self.send_state.has_begun(),
+            sent: match &self.transport {
+                ExchangeTransport::Exclusive(_) => self.send_state.has_begun(),
+                ExchangeTransport::Multiplexed(exchange) => !exchange.is_unprocessed,
+            },
             is_answered: self.send_state.is_answered,
-            is_stale: self.lease.is_reused && is_lost && !self.send_state.is_answered,
+            is_stale: !self.send_state.is_answered && self.transport.is_stale(is_lost),
         }
     }
 
     fn timeout_failure(&mut self, timeout: Duration) -> HandlerFailure {
         self.evidence = Some(AttemptOutcome::TimedOut);
+        if let ExchangeTransport::Multiplexed(exchange) = &mut self.transport {
+            // If the connection is dead, the next requests need another one.
+            exchange.check_liveness();
+        }
         let name = &self.endpoint.name;
         let detail = format!("{name} sent nothing for {} ms", timeout.as_millis());
         HandlerFailure::new(StatusCode::GATEWAY_TIMEOUT, detail)
     }
 
     pub(super) fn executor(&self) -> ResponseExecutor {
-        ResponseExecutor::Worker(self.endpoint.pool.worker_handle(self.lease.worker).clone())
+        ResponseExecutor::Worker(self.endpoint.pool.worker_handle(self.worker).clone())
     }
 }
 
@@ -524,6 +588,15 @@ impl OriginHead {
             source: None,
         }
     }
+}
+
+/// The trailers of a complete request body, as lines.
+fn trailer_lines(body: &ProxyRequestBody) -> Vec<u8> {
+    let mut lines = Vec::new();
+    if let Some(trailers) = body.trailers() {
+        h1::put_fields(trailers, &mut lines);
+    }
+    lines
 }
 
 fn join_parts(mut parts: VecDeque<Bytes>) -> Bytes {

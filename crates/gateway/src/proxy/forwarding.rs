@@ -93,6 +93,8 @@ pub struct ForwardTerms<'h> {
     pub adds_via: bool,
     /// Whether the request has a body; if so, it cannot be an upgrade request.
     pub has_body: bool,
+    /// Whether the lines are for HTTP/2, which has neither Host nor Connection, nor an upgrade (RFC 9113 §8.2.2, §8.3.1).
+    pub is_h2: bool,
 }
 
 /// Appends the field lines for the origin. Returns the protocol if the client asks for an upgrade and sends no body.
@@ -101,7 +103,9 @@ pub fn request_lines<'r>(
     terms: &ForwardTerms<'_>,
     out: &mut Vec<u8>,
 ) -> Option<&'r [u8]> {
-    write_line(out, b"Host: ", terms.host);
+    if !terms.is_h2 {
+        write_line(out, b"Host: ", terms.host);
+    }
     let start = out.len();
     // Fast path: a second pass is needed only if Connection names fields, which is rare.
     let (hop_by_hop, dropped) = match write_forwarded(request, &FieldNames::NONE, out) {
@@ -115,7 +119,7 @@ pub fn request_lines<'r>(
         }
     };
     // Upgrade is valid only if Connection names it (RFC 9110 §7.8).
-    let wants_upgrade = hop_by_hop.contains(b"upgrade") && !terms.has_body;
+    let wants_upgrade = hop_by_hop.contains(b"upgrade") && !terms.has_body && !terms.is_h2;
     let protocol = wants_upgrade.then(|| request.upgrade()).flatten();
     // Only a handshake of another version gets a key: an HTTP/1.1 handshake without one is invalid and must stay
     // invalid (RFC 6455 §4.2.1).
@@ -128,7 +132,10 @@ pub fn request_lines<'r>(
     // Trailers are forwarded, and so is `TE: trailers`, without which the origin may drop them. An upgrade has its own
     // Connection field.
     if dropped.takes_trailers && protocol.is_none() {
-        out.extend_from_slice(b"TE: trailers\r\nConnection: TE\r\n");
+        out.extend_from_slice(b"TE: trailers\r\n");
+        if !terms.is_h2 {
+            out.extend_from_slice(b"Connection: TE\r\n");
+        }
     }
     // IPv4-mapped IPv6 addresses are written as IPv4, which applications expect.
     out.extend_from_slice(b"X-Forwarded-For: ");

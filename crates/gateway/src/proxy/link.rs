@@ -1,16 +1,18 @@
 //! A connection to an origin: writes bytes, and reads the events of HTTP responses.
 
-use std::io::{self, IoSlice};
+use std::io::{self, ErrorKind, IoSlice};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use lowroad_config::OriginProtocol;
 use lowroad_engine::WorkerHandle;
 use lowroad_engine::buffer::SendBuffer;
 use lowroad_engine::upstream_socket::UpstreamSocket;
 use lowroad_handler::ResponseFields;
 use lowroad_http::fields::FieldLines;
 use lowroad_http::h1::{self, H1Client, H1ClientEvent, InputStep, ResponseFault};
+use lowroad_http::h2::ErrorCode;
 use lowroad_http::limits::RequestLimits;
 use lowroad_http::refusal::RequestRefusal;
 use lowroad_http::status::StatusCode;
@@ -33,7 +35,9 @@ const LIMITS: RequestLimits = RequestLimits {
 
 /// A connection to an origin.
 pub struct OriginLink {
-    stream: UpstreamStream,
+    pub(super) stream: UpstreamStream,
+    /// Whether the connection speaks HTTP/2; if so, `http` is not used.
+    pub is_h2: bool,
     /// The HTTP/1.1 protocol state.
     pub http: H1Client,
     input: Box<[u8]>,
@@ -49,7 +53,32 @@ pub struct OriginLink {
 
 /// Opens origin connections on sockets.
 #[derive(Default)]
-pub struct OriginConnector(pub UpstreamTransport);
+pub struct OriginConnector {
+    /// The transport, which offers the protocols of `protocol`.
+    pub transport: UpstreamTransport,
+    /// The protocols.
+    pub protocol: OriginProtocol,
+}
+
+impl OriginConnector {
+    /// Whether a new connection speaks HTTP/2.
+    fn is_h2(&self, stream: &UpstreamStream) -> io::Result<bool> {
+        let has_tls = !matches!(self.transport, UpstreamTransport::Plain);
+        match self.protocol {
+            OriginProtocol::Http1 => Ok(false),
+            // Prior knowledge (RFC 9113 §3.3).
+            OriginProtocol::H2 if !has_tls => Ok(true),
+            OriginProtocol::Auto => Ok(stream.negotiated_protocol() == Some(b"h2")),
+            OriginProtocol::H2 => match stream.negotiated_protocol() {
+                Some(b"h2") => Ok(true),
+                // Over TLS, HTTP/2 has to be negotiated (RFC 9113 §3.2).
+                _ => Err(io::Error::new(ErrorKind::InvalidData, NO_H2)),
+            },
+        }
+    }
+}
+
+const NO_H2: &str = "the server does not offer HTTP/2 by ALPN: configure it there, or use protocol = \"auto\" or \"http/1.1\"";
 
 /// An event of a response.
 #[derive(Debug)]
@@ -76,6 +105,12 @@ pub enum OriginFault {
     Failed(io::Error),
     /// The bytes are not HTTP, or not a response.
     Bad(&'static str),
+    /// HTTP/2: the origin ended the stream of the request with this code.
+    Reset(ErrorCode),
+    /// HTTP/2: the origin has certainly not processed the request, and gave this code.
+    Unprocessed(ErrorCode),
+    /// HTTP/2: the origin did not answer a PING.
+    Silent,
 }
 
 impl PoolConnector for OriginConnector {
@@ -83,8 +118,10 @@ impl PoolConnector for OriginConnector {
     type PooledConnection = Box<OriginLink>;
 
     async fn open(&self, socket: UpstreamSocket, _: &WorkerHandle) -> io::Result<Box<OriginLink>> {
+        let stream = self.transport.begin(socket).await?;
         Ok(Box::new(OriginLink {
-            stream: self.0.begin(socket).await?,
+            is_h2: self.is_h2(&stream)?,
+            stream,
             http: H1Client::default(),
             input: vec![0; READ_LEN].into(),
             start: 0,
@@ -134,6 +171,21 @@ impl OriginLink {
     /// Whether there is received but unparsed input.
     pub fn has_input(&self) -> bool {
         self.start < self.end
+    }
+
+    /// The received and unparsed input.
+    pub(super) fn input(&self) -> &[u8] {
+        &self.input[self.start..self.end]
+    }
+
+    /// Removes parsed input.
+    pub(super) fn consume(&mut self, len: usize) {
+        self.start += len;
+    }
+
+    /// Whether the origin has closed its sending direction.
+    pub(super) fn is_eof(&self) -> bool {
+        self.is_eof
     }
 
     /// Waits for the next event of the response.
@@ -259,7 +311,8 @@ impl OriginLink {
         }
     }
 
-    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<(), OriginFault>> {
+    /// Receives more input.
+    pub(super) fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<(), OriginFault>> {
         // The input is moved only if the buffer is full: moving it for each read would take quadratic time.
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -279,7 +332,7 @@ impl OriginLink {
 }
 
 /// Converts the fields of a head for the client.
-fn forward_fields(
+pub(super) fn forward_fields(
     fields: FieldLines<'_>,
     dates: &mut DateCache,
 ) -> Result<ResponseFields, OriginFault> {
@@ -288,7 +341,7 @@ fn forward_fields(
 }
 
 /// Converts the trailers for the client.
-fn forward_trailers(trailers: FieldLines<'_>) -> Option<Box<ResponseFields>> {
+pub(super) fn forward_trailers(trailers: FieldLines<'_>) -> Option<Box<ResponseFields>> {
     (!trailers.is_empty()).then(|| Box::new(ResponseFields::from_trailers(trailers)))
 }
 
@@ -316,6 +369,12 @@ impl std::fmt::Display for OriginFault {
             }
             OriginFault::Failed(error) => write!(to, "was lost: {error}"),
             OriginFault::Bad(problem) => write!(to, "sent an invalid response: {problem}"),
+            OriginFault::Reset(code) => write!(to, "reset the request's stream ({code:?})"),
+            OriginFault::Unprocessed(ErrorCode::NO_ERROR) => {
+                to.write_str("closed the connection before it processed the request")
+            }
+            OriginFault::Unprocessed(code) => write!(to, "did not process the request ({code:?})"),
+            OriginFault::Silent => to.write_str("did not answer a PING"),
         }
     }
 }

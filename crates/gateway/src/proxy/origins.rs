@@ -3,10 +3,13 @@
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
-use lowroad_config::{BalanceConfig, OriginConfig, OriginServer, OriginTls, OriginUrl};
+use lowroad_config::{
+    BalanceConfig, OriginConfig, OriginProtocol, OriginServer, OriginTls, OriginUrl,
+};
 use lowroad_engine::WorkerHandle;
 use lowroad_handler::operator_notice::OperatorNotice;
 use lowroad_handler::upstream_status::UpstreamReport;
@@ -15,12 +18,15 @@ use lowroad_origin::group::{
 };
 use lowroad_origin::name_resolution::{self, HostName, MemberFactory, SystemResolver};
 use lowroad_origin::retry::RetryLimits;
-use lowroad_origin::{ConnectionPool, PoolLimits, ServerAddress, Upstream, UpstreamTransport};
+use lowroad_origin::{
+    ConnectionPool, PoolLimits, ServerAddress, SharedConnections, Upstream, UpstreamTransport,
+};
 
 use super::checks::HealthChecks;
 use super::endpoint_counters::EndpointCounters;
+use super::h2::STREAMS_MAX;
 use super::link::OriginConnector;
-use super::servers::{OriginEndpoint, OriginGroup, OriginMembers, OriginServers};
+use super::servers::{OriginEndpoint, OriginGroup, OriginMembers, OriginServers, SharedEndpoint};
 
 /// The time after which idle connections are closed. It is shorter than the keep-alive timeout of common servers, so
 /// that a server rarely closes a connection that is just being reused.
@@ -60,8 +66,13 @@ struct OriginPools {
     pools: Mutex<HashMap<PoolKey, Weak<ConnectionPool<OriginConnector>>>>,
 }
 
-/// The address and the TLS settings of a pool's connections.
-type PoolKey = (ServerAddress, Option<TlsKey>);
+/// What all connections of a pool have in common.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct PoolKey {
+    address: ServerAddress,
+    tls: Option<TlsKey>,
+    protocol: OriginProtocol,
+}
 
 /// The TLS settings by which pools differ.
 type TlsKey = (String, OriginTls, ChangeTimes);
@@ -75,6 +86,7 @@ struct OriginTransport {
     counters: Arc<CounterRegistry>,
     transport: UpstreamTransport,
     tls: Option<TlsKey>,
+    protocol: OriginProtocol,
     connections_max: usize,
     /// The source address of connections; `None` if the system chooses it.
     from: Option<IpAddr>,
@@ -119,6 +131,7 @@ impl OriginRegistry {
         // The lock is not held here, because names are resolved and files are read.
         let servers = Arc::new(OriginServers::new(
             &origin.name,
+            origin.protocol,
             self.members(origin, notice)?,
         ));
         let mut origins = lock(&self.origins);
@@ -242,7 +255,7 @@ impl OriginRegistry {
     ) -> Result<OriginTransport, String> {
         let (transport, tls) = match tls_name(origin, server) {
             Some(name) => {
-                let transport = transport(name, &origin.tls)?;
+                let transport = transport(name, origin)?;
                 let dates = modification_times(&origin.tls);
                 (transport, Some((name.clone(), origin.tls.clone(), dates)))
             }
@@ -254,6 +267,7 @@ impl OriginRegistry {
             scheme: if tls.is_some() { "https" } else { "http" },
             transport,
             tls,
+            protocol: origin.protocol,
             connections_max: origin.connections_max,
             from: origin.from,
             name: origin.name.clone(),
@@ -269,7 +283,11 @@ impl OriginPools {
         transport: &OriginTransport,
     ) -> Arc<ConnectionPool<OriginConnector>> {
         let mut pools = lock(&self.pools);
-        let key = (address, transport.tls.clone());
+        let key = PoolKey {
+            address,
+            tls: transport.tls.clone(),
+            protocol: transport.protocol,
+        };
         if let Some(pool) = pools.get(&key).and_then(Weak::upgrade) {
             // Routes of different configurations share the pool: its limit is the largest limit of these routes.
             pool.raise(transport.connections_max);
@@ -283,8 +301,12 @@ impl OriginPools {
             idle_max: IDLE_MAX,
             age_max: Duration::MAX,
         };
-        let connector = OriginConnector(transport.transport.clone());
-        let pool = ConnectionPool::new(key.0.clone(), connector, limits, self.workers.clone());
+        let connector = OriginConnector {
+            transport: transport.transport.clone(),
+            protocol: transport.protocol,
+        };
+        let pool =
+            ConnectionPool::new(key.address.clone(), connector, limits, self.workers.clone());
         let pool = Arc::new(pool);
         pools.insert(key, Arc::downgrade(&pool));
         pool
@@ -308,8 +330,14 @@ impl OriginTransport {
         };
         let pool = self.pools.get(address, self);
         let counters = self.counters.get(&name);
+        let shared = (self.protocol != OriginProtocol::Http1).then(|| SharedEndpoint {
+            connections: SharedConnections::new(self.pools.workers.len()),
+            prefers_h1: AtomicBool::new(false),
+        });
         let (host, scheme) = (&self.host, self.scheme);
-        Arc::new(OriginEndpoint::new(name, pool, host, scheme, counters))
+        Arc::new(OriginEndpoint::new(
+            name, pool, shared, host, scheme, counters,
+        ))
     }
 }
 
@@ -417,6 +445,10 @@ fn settings(origin: &OriginConfig) -> GroupSettings {
     // The group admits as many requests as connections, and as many waiting ones: the limits of the routes are reached
     // first.
     circuit.requests_max = u32::try_from(origin.connections_max).unwrap_or(u32::MAX);
+    if origin.protocol != OriginProtocol::Http1 {
+        // A connection takes many requests, of which streaming ones may last for hours.
+        circuit.requests_max = circuit.requests_max.saturating_mul(STREAMS_MAX as u32);
+    }
     circuit.pending_max = circuit.requests_max;
     GroupSettings {
         policy: match origin.balance {
@@ -451,7 +483,7 @@ fn retry(origin: &OriginConfig) -> RetryLimits {
 pub fn check_tls(origin: &OriginConfig) -> Result<(), String> {
     let mut names = (origin.servers.iter()).filter_map(|server| tls_name(origin, server));
     match names.next() {
-        Some(name) => transport(name, &origin.tls).map(drop),
+        Some(name) => transport(name, origin).map(drop),
         None => Ok(()),
     }
 }
@@ -469,13 +501,20 @@ fn tls_name<'a>(origin: &'a OriginConfig, server: &'a OriginServer) -> Option<&'
 }
 
 #[cfg(feature = "tls")]
-fn transport(name: &str, tls: &OriginTls) -> Result<UpstreamTransport, String> {
+fn transport(name: &str, origin: &OriginConfig) -> Result<UpstreamTransport, String> {
     use lowroad_origin::tls::{OriginTlsSettings, TlsConnector, TlsIdentity};
+    let tls = &origin.tls;
+    let protocols: &[&str] = match origin.protocol {
+        OriginProtocol::Http1 => &["http/1.1"],
+        OriginProtocol::H2 => &["h2"],
+        OriginProtocol::Auto => &["h2", "http/1.1"],
+    };
     let identity = tls.identity.clone();
     let settings = OriginTlsSettings {
         verify: tls.verify,
         authorities: tls.authorities.clone(),
         identity: identity.map(|(certificates, key)| TlsIdentity { certificates, key }),
+        protocols: protocols.iter().map(|it| (*it).to_owned()).collect(),
         ..OriginTlsSettings::with_name(name)
     };
     let tls = TlsConnector::new(&settings).map_err(|error| error.to_string())?;
@@ -483,7 +522,7 @@ fn transport(name: &str, tls: &OriginTls) -> Result<UpstreamTransport, String> {
 }
 
 #[cfg(not(feature = "tls"))]
-fn transport(_: &str, _: &OriginTls) -> Result<UpstreamTransport, String> {
+fn transport(_: &str, _: &OriginConfig) -> Result<UpstreamTransport, String> {
     let missing = lowroad_config::MissingFeature(lowroad_config::BuildFeature::Tls);
     Err(missing.to_string())
 }

@@ -1,10 +1,10 @@
 //! The servers of an origin, and the selection of one for each request: a single server, or a member of a group.
 
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lowroad_config::HashBy;
+use lowroad_config::{HashBy, OriginProtocol};
 use lowroad_engine::WorkerHandle;
 use lowroad_handler::operator_notice::NoticeLimit;
 use lowroad_handler::upstream_status::{
@@ -14,10 +14,11 @@ use lowroad_handler::{HandlerRequest, RouteProbe};
 use lowroad_http::fields::FieldLines;
 use lowroad_origin::group::{MemberHealth, MemberId, MemberStatus, NoMember, PickRequest, hash_of};
 use lowroad_origin::name_resolution::{self, NameWatch};
-use lowroad_origin::{ConnectionPool, Upstream, UpstreamAttempt};
+use lowroad_origin::{ConnectionPool, SharedConnections, Upstream, UpstreamAttempt};
 
 use super::checks::HealthChecks;
 use super::endpoint_counters::EndpointCounters;
+use super::h2::H2Link;
 use super::link::OriginConnector;
 
 /// An origin server at one address.
@@ -26,6 +27,8 @@ pub struct OriginEndpoint {
     pub name: Box<str>,
     /// The connection pool.
     pub pool: Arc<ConnectionPool<OriginConnector>>,
+    /// The connections with HTTP/2, unless only HTTP/1.1 is used.
+    pub shared: Option<SharedEndpoint>,
     /// The value of Host for requests that use the server's own name.
     pub host: Box<[u8]>,
     /// The scheme: `http` or `https`.
@@ -39,11 +42,20 @@ pub struct OriginEndpoint {
     last_failure: Mutex<Option<Box<str>>>,
 }
 
+/// The multiplexed connections to a server.
+pub struct SharedEndpoint {
+    /// The connections.
+    pub connections: SharedConnections<H2Link>,
+    /// Whether the server chose HTTP/1.1 the last time that it had the choice.
+    pub prefers_h1: AtomicBool,
+}
+
 impl OriginEndpoint {
     /// Creates a server without recorded failures.
     pub fn new(
         name: String,
         pool: Arc<ConnectionPool<OriginConnector>>,
+        shared: Option<SharedEndpoint>,
         host: &str,
         scheme: &'static str,
         counters: Arc<EndpointCounters>,
@@ -51,6 +63,7 @@ impl OriginEndpoint {
         OriginEndpoint {
             name: name.into(),
             pool,
+            shared,
             host: host.as_bytes().into(),
             scheme,
             counters,
@@ -101,6 +114,8 @@ pub type OriginAttempt = UpstreamAttempt<Arc<OriginEndpoint>>;
 pub struct OriginServers {
     /// The origin's name in the log.
     pub name: Box<str>,
+    /// The protocol to all servers.
+    pub protocol: OriginProtocol,
     members: OriginMembers,
     random: AtomicU64,
 }
@@ -146,9 +161,10 @@ fn member(status: &MemberStatus, counts: HealthCounts) -> UpstreamMember {
 
 impl OriginServers {
     /// Servers of the origin `name`.
-    pub fn new(name: &str, members: OriginMembers) -> OriginServers {
+    pub fn new(name: &str, protocol: OriginProtocol, members: OriginMembers) -> OriginServers {
         OriginServers {
             name: format!("origin {name}").into(),
+            protocol,
             members,
             random: AtomicU64::new(random_seed()),
         }
@@ -195,8 +211,19 @@ impl OriginServers {
         name_resolution::explain_absence(no_member, name_watches)
     }
 
-    /// The server that a request would get now and the reason, for `explain`.
+    /// The server that a request would get now, the reason and the protocol, for `explain`.
     pub fn describe_choice(&self, probe: &RouteProbe<'_>) -> Option<String> {
+        let choice = self.describe_server(probe)?;
+        Some(match self.protocol {
+            OriginProtocol::Http1 => choice,
+            OriginProtocol::H2 => format!("{choice}; over HTTP/2"),
+            OriginProtocol::Auto => {
+                format!("{choice}; over HTTP/2 if the server offers it by ALPN, else over HTTP/1.1")
+            }
+        })
+    }
+
+    fn describe_server(&self, probe: &RouteProbe<'_>) -> Option<String> {
         let group = match &self.members {
             OriginMembers::One(endpoint) => {
                 return Some(format!("{}: the only server", endpoint.name));

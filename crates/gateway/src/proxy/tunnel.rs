@@ -56,7 +56,9 @@ pub fn begin(
     // The request is over; from here on, the tunnel permit counts.
     exchange.permit.become_tunnel();
     // Tunnels may last for days and have their own limit, so they do not count against that of the pool.
-    exchange.lease.detach();
+    if let Some(lease) = exchange.transport.lease() {
+        lease.detach();
+    }
     exchange
         .attempt
         .iter_mut()
@@ -103,8 +105,11 @@ impl TunnelPump {
     fn forward_to_origin(&mut self, context: &mut Context<'_>) -> TunnelState {
         // The next piece is read only after the current piece is sent: backpressure to the client.
         if self.remaining > 0 {
-            let connection = &mut self.exchange.lease.connection;
-            return match connection.poll_write_buffer(context, &mut self.piece) {
+            // Only HTTP/1.1 has upgrades.
+            let Some(lease) = self.exchange.transport.lease() else {
+                return TunnelState::Ended;
+            };
+            return match lease.connection.poll_write_buffer(context, &mut self.piece) {
                 Poll::Pending => TunnelState::Waiting,
                 Poll::Ready(Ok(len @ 1..)) => {
                     self.piece.advance(len);
@@ -139,7 +144,10 @@ impl TunnelPump {
         if self.is_finished {
             return TunnelState::Waiting;
         }
-        match self.exchange.lease.connection.poll_finish(context) {
+        let Some(lease) = self.exchange.transport.lease() else {
+            return TunnelState::Ended;
+        };
+        match lease.connection.poll_finish(context) {
             Poll::Pending => TunnelState::Waiting,
             Poll::Ready(Ok(())) => {
                 self.is_finished = true;
@@ -159,7 +167,7 @@ impl TunnelPump {
             Poll::Ready(Err(_)) => return TunnelState::Ended,
             Poll::Ready(Ok(())) => {}
         }
-        match self.exchange.lease.connection.poll_event(context) {
+        match self.exchange.transport.poll_event(context) {
             Poll::Pending => TunnelState::Waiting,
             Poll::Ready(Ok(ResponseEvent::Data(data))) => match sender.push(data) {
                 Ok(_) => TunnelState::Moved,

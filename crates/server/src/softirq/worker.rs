@@ -200,7 +200,7 @@ fn site(front: &FrontAddress, caching: &CacheConfig) -> config::SiteConfig {
     route.concurrency_max = REQUESTS_MAX;
     route.tunnels_max = REQUESTS_MAX;
     route.client_share_percent = 100;
-    route.request_buffering = false;
+    route.request_buffering = Some(false);
     route.own_redirects = false;
     site.routes.push(route);
     site

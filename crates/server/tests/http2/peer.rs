@@ -19,7 +19,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct ReceivedResponse {
     pub status: u16,
     pub body: Vec<u8>,
+    /// The field lines of head and trailers.
+    pub lines: String,
     pub is_ended: bool,
+    /// Whether END_STREAM came with the head.
+    pub ended_with_head: bool,
     pub reset: Option<ErrorCode>,
 }
 
@@ -133,6 +137,18 @@ impl Peer {
         self.tell_on();
     }
 
+    /// Ends a request body with these trailers.
+    pub fn end_with(&mut self, stream: u32, trailers: &[u8]) {
+        let ended = self.http.end(StreamId(stream), FieldLines::new(trailers));
+        assert!(ended.is_ok());
+        self.tell_on();
+    }
+
+    /// The number of bytes of a stream that flow control holds back.
+    pub fn unsent_len(&self, stream: u32) -> usize {
+        self.unsent.get(&stream).map_or(0, Vec::len)
+    }
+
     /// Ends the client's side of a tunnel.
     pub fn end_tunnel(&mut self, stream: u32) {
         let ended = self.http.end(StreamId(stream), FieldLines::NONE);
@@ -166,6 +182,15 @@ impl Peer {
         let stream = self.http.request(&ask, lines, len, out);
         let stream = stream.expect("room for a stream").0;
         self.got.insert(stream, ReceivedResponse::default());
+        stream
+    }
+
+    /// Sends the head of a request with a body of unknown length; returns its stream.
+    pub fn begin_post(&mut self, path: &str, lines: &[u8]) -> u32 {
+        let mut out = Vec::new();
+        let request = (path, FieldLines::new(lines));
+        let stream = self.put_head(request, Method::Post, BodyLen::Unknown, &mut out);
+        self.send(&out);
         stream
     }
 
@@ -265,6 +290,8 @@ impl Peer {
                 Some(H2ClientEvent::Response(head)) => {
                     let got = self.got.entry(head.stream.0).or_default();
                     (got.status, got.is_ended) = (head.status.code(), !head.has_body);
+                    got.ended_with_head = !head.has_body;
+                    put_lines(head.fields, &mut got.lines);
                 }
                 Some(H2ClientEvent::Data { stream, data }) => {
                     let got = self.got.entry(stream.0).or_default();
@@ -273,8 +300,10 @@ impl Peer {
                         self.http.release_capacity(stream, data.len(), &mut out);
                     }
                 }
-                Some(H2ClientEvent::End { stream, .. }) => {
-                    self.got.entry(stream.0).or_default().is_ended = true;
+                Some(H2ClientEvent::End { stream, trailers }) => {
+                    let got = self.got.entry(stream.0).or_default();
+                    got.is_ended = true;
+                    put_lines(trailers, &mut got.lines);
                 }
                 Some(H2ClientEvent::Reset { stream, code }) => {
                     self.got.entry(stream.0).or_default().reset = Some(code);
@@ -290,5 +319,15 @@ impl Peer {
             self.send(&out);
         }
         self.tell_on();
+    }
+}
+
+fn put_lines(lines: FieldLines<'_>, out: &mut String) {
+    for (name, value) in lines {
+        let (name, value) = (
+            String::from_utf8_lossy(name),
+            String::from_utf8_lossy(value),
+        );
+        out.push_str(&format!("{name}: {value}\n"));
     }
 }

@@ -148,7 +148,7 @@ fn without_limits(route: &config::RouteConfig) -> config::RouteConfig {
         concurrency_max: config::RouteConfig::CONCURRENCY_MAX,
         tunnels_max: config::RouteConfig::TUNNELS_MAX,
         client_share_percent: config::RouteConfig::CLIENT_SHARE_PERCENT,
-        request_buffering: true,
+        request_buffering: None,
         response_buffering: true,
         to,
         ..route.clone()
