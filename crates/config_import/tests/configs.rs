@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use lowroad_config::{Config, RouteTo, RuleAction};
+use lowroad_config::{Config, OriginProtocol, RouteTo, RuleAction};
 use lowroad_config_import::{ConfigImport, DirectiveOutcome, OutcomeCounts, nginx};
 
 fn folder() -> PathBuf {
@@ -261,4 +261,48 @@ fn damaged_configurations_are_translated_or_refused() {
         }
     }
     assert!(imported > 50, "{imported} translations");
+}
+
+#[test]
+fn grpc_servers_become_origins_with_http2() {
+    let text = "http {\n\
+        upstream calls { server 10.0.0.1:50051; server 10.0.0.2:50051; }\n\
+        server {\n listen 80;\n server_name a.example;\n\
+          location /one. { grpc_pass 127.0.0.1:50051; grpc_set_header Host $host; grpc_read_timeout 10m; }\n\
+          location /two. { grpc_pass grpcs://calls; grpc_ssl_verify on; grpc_ssl_trusted_certificate /etc/ca.pem; }\n\
+          location /three/ { proxy_pass http://unix:/run/app.sock; proxy_http_version 2; }\n\
+        }\n}\n";
+    let import = nginx::import_text(text, Path::new("nginx.conf")).expect("a configuration");
+    assert!(import.problems.is_empty(), "{:?}", import.problems);
+    let by_hand = |outcome: &DirectiveOutcome| matches!(outcome, DirectiveOutcome::ByHand(_));
+    let entries = import.report.entries();
+    assert!(
+        !entries.iter().any(|entry| by_hand(&entry.outcome)),
+        "{entries:?}"
+    );
+    let config = config(&import);
+    let origins = config.sites[0]
+        .routes
+        .iter()
+        .filter_map(|route| match &route.to {
+            RouteTo::Origin(origin) => Some(origin),
+            _ => None,
+        });
+    let mut seen: Vec<_> = origins
+        .map(|origin| {
+            let encrypted = origin.is_encrypted();
+            (origin.servers.len(), encrypted, origin.protocol)
+        })
+        .collect();
+    seen.sort_by_key(|(servers, encrypted, _)| (*servers, *encrypted));
+    seen.dedup();
+    assert_eq!(
+        seen,
+        [
+            (1, false, OriginProtocol::H2),
+            (2, true, OriginProtocol::H2)
+        ],
+        "{}",
+        import.text
+    );
 }

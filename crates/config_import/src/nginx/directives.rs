@@ -91,7 +91,7 @@ fn unknown(directive: &Directive) -> DirectiveOutcome {
             Err("start uWSGI with --http-socket and use its address as origin"),
         ),
         ("scgi_", Err("use FastCGI or HTTP")),
-        ("grpc_", Err("Lowroad speaks no gRPC to origins")),
+        ("grpc_", Err("see protocol in [[origin]]")),
         (
             "memcached_",
             Err("use an HTTP server in front of memcached"),

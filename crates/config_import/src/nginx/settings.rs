@@ -91,6 +91,8 @@ pub struct UpstreamSettings {
     pub timeout: Option<String>,
     /// `proxy_connect_timeout`
     pub connect_timeout: Option<String>,
+    /// `proxy_http_version 2`
+    pub is_h2: bool,
     /// `proxy_next_upstream_tries`
     pub tries: Option<String>,
     /// `proxy_request_buffering off`

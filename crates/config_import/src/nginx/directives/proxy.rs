@@ -1,4 +1,4 @@
-//! Requests to origins: `proxy_…`.
+//! Requests to origins: `proxy_…`, `grpc_…`.
 
 use super::process::not_a_value;
 use super::{Handling, Handling::NotNeeded, Handling::Translate, TableLine};
@@ -82,7 +82,40 @@ pub const TABLE: &[TableLine] = &[
         "proxy_store",
         Handling::ByHand("responses are stored in memory and in disk_cache"),
     ),
-    ("proxy_http_version", NotNeeded("origins get HTTP/1.1")),
+    ("proxy_http_version", Translate(http_version)),
+    ("grpc_pass", Translate(grpc_pass)),
+    ("grpc_set_header", Translate(set_header)),
+    ("grpc_read_timeout", Translate(timeout)),
+    ("grpc_connect_timeout", Translate(connect_timeout)),
+    (
+        "grpc_send_timeout",
+        NotNeeded("the route's timeout applies"),
+    ),
+    ("grpc_next_upstream_tries", Translate(tries)),
+    ("grpc_next_upstream", NotNeeded(RETRIES)),
+    ("grpc_next_upstream_timeout", NotNeeded(RETRIES)),
+    ("grpc_buffer_size", NotNeeded(BUFFERS)),
+    (
+        "grpc_socket_keepalive",
+        NotNeeded("broken connections are noticed"),
+    ),
+    ("grpc_hide_header", Translate(hide_header)),
+    ("grpc_ssl_verify", Translate(verify)),
+    ("grpc_ssl_trusted_certificate", Translate(origin_tls)),
+    ("grpc_ssl_certificate", Translate(origin_tls)),
+    ("grpc_ssl_certificate_key", Translate(origin_tls)),
+    ("grpc_ssl_name", Translate(origin_tls)),
+    (
+        "grpc_ssl_server_name",
+        NotNeeded("the name of the server is always sent (SNI)"),
+    ),
+    ("grpc_ssl_session_reuse", NotNeeded("sessions are resumed")),
+    ("grpc_ssl_protocols", NotNeeded("TLS 1.3 and 1.2")),
+    (
+        "grpc_ssl_ciphers",
+        NotNeeded("only secure ciphers are used"),
+    ),
+    ("grpc_ssl_verify_depth", NotNeeded("chains are bounded")),
     (
         "proxy_send_timeout",
         NotNeeded("the route's timeout applies"),
@@ -163,8 +196,30 @@ pub const TABLE: &[TableLine] = &[
     ),
 ];
 
+fn http_version(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    let is_h2 = matches!(directive.arg(0), "2" | "2.0");
+    level.settings.proxy.is_h2 = is_h2;
+    match is_h2 {
+        true => DirectiveOutcome::translated(),
+        false => DirectiveOutcome::NotNeeded("origins get HTTP/1.1".to_string()),
+    }
+}
+
+/// `grpc_pass` is `proxy_pass` over HTTP/2, without a path and perhaps without a scheme.
+fn grpc_pass(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    let value = level.substitute(directive.arg(0));
+    match value.contains("://") {
+        true => pass_to(level, directive, value),
+        false => pass_to(level, directive, format!("grpc://{value}")),
+    }
+}
+
 fn pass(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
     let value = level.substitute(directive.arg(0));
+    pass_to(level, directive, value)
+}
+
+fn pass_to(level: &mut Level<'_>, directive: &Directive, value: String) -> DirectiveOutcome {
     if value.contains('$') {
         return DirectiveOutcome::ByHand(
             "an origin has no variables: write a route for each".to_string(),
@@ -360,9 +415,9 @@ fn verify(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
 
 fn origin_tls(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
     let (key, is_path) = match &*directive.name {
-        "proxy_ssl_trusted_certificate" => ("ca", true),
-        "proxy_ssl_certificate" => ("certificate", true),
-        "proxy_ssl_certificate_key" => ("key", true),
+        "proxy_ssl_trusted_certificate" | "grpc_ssl_trusted_certificate" => ("ca", true),
+        "proxy_ssl_certificate" | "grpc_ssl_certificate" => ("certificate", true),
+        "proxy_ssl_certificate_key" | "grpc_ssl_certificate_key" => ("key", true),
         _ => ("name", false),
     };
     let text = level.substitute(directive.arg(0));

@@ -1,4 +1,4 @@
-//! Origins: `proxy_pass` and `upstream` as URL of a route or as `[[origin]]`.
+//! Origins: `proxy_pass`, `grpc_pass` and `upstream` as URL of a route or as `[[origin]]`.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,13 @@ use crate::nginx::level::{Definitions, Upstream};
 use crate::nginx::settings::UpstreamSettings;
 use crate::nginx::values::quoted;
 
-/// The parts of the URL of `proxy_pass`.
+/// The parts of the URL of `proxy_pass` or `grpc_pass`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PassUrl {
-    /// Whether the scheme is https.
+    /// Whether the scheme is https or grpcs.
     pub is_tls: bool,
+    /// Whether the scheme is grpc or grpcs, which means HTTP/2.
+    pub is_h2: bool,
     /// `HOST:PORT`, `unix:/PATH` or the name of an upstream.
     pub authority: String,
     /// The path, which replaces that of the location; none without a path in the URL.
@@ -21,9 +23,12 @@ pub struct PassUrl {
 impl PassUrl {
     /// Reads the URL; none for another scheme.
     pub fn parse(url: &str) -> Option<PassUrl> {
-        let (is_tls, rest) = match url.split_once("://")? {
-            ("http", rest) => (false, rest),
-            ("https", rest) => (true, rest),
+        let (scheme, rest) = url.split_once("://")?;
+        let (is_tls, is_h2) = match scheme {
+            "http" => (false, false),
+            "https" => (true, false),
+            "grpc" => (false, true),
+            "grpcs" => (true, true),
             _ => return None,
         };
         let (authority, path) = match rest.strip_prefix("unix:") {
@@ -42,15 +47,28 @@ impl PassUrl {
         };
         Some(PassUrl {
             is_tls,
+            is_h2,
             authority,
             path,
         })
     }
 
+    /// Whether HTTP/2 needs the key `protocol`, since the URL does not say it.
+    fn needs_protocol(&self) -> bool {
+        self.is_h2 && (self.is_tls || self.authority.starts_with("unix:"))
+    }
+
     fn server_url(&self, address: &str) -> String {
         match address.strip_prefix("unix:") {
             Some(socket) => format!("unix:/{}", socket.trim_start_matches('/')),
-            None => format!("{}://{address}", if self.is_tls { "https" } else { "http" }),
+            None => {
+                let scheme = match (self.is_tls, self.is_h2) {
+                    (true, _) => "https",
+                    (false, true) => "h2c",
+                    (false, false) => "http",
+                };
+                format!("{scheme}://{address}")
+            }
         }
     }
 }
@@ -80,10 +98,19 @@ impl OriginTables {
         definitions: &Definitions,
         entry: usize,
     ) -> RouteOrigin {
+        let url = &PassUrl {
+            is_h2: url.is_h2 || settings.is_h2,
+            ..url.clone()
+        };
         let upstream = definitions.upstreams.get(&url.authority);
         let host = origin_host(url, settings, upstream.is_some());
         // With a URL alone, the Host is the client's, and TLS and tries have their defaults.
-        if upstream.is_none() && host.is_none() && !url.is_tls && settings.tries.is_none() {
+        if upstream.is_none()
+            && host.is_none()
+            && !url.is_tls
+            && settings.tries.is_none()
+            && !url.needs_protocol()
+        {
             return RouteOrigin {
                 value: url.server_url(&url.authority),
                 is_url: true,
@@ -173,6 +200,13 @@ fn origin_keys(
         Some(upstream) => server_list(url, upstream),
     };
     let mut keys = vec![("servers", servers)];
+    let has_socket = |upstream: &Upstream| {
+        let mut servers = upstream.servers.iter();
+        servers.any(|server| server.address.starts_with("unix:"))
+    };
+    if url.needs_protocol() || url.is_h2 && upstream.is_some_and(has_socket) {
+        keys.push(("protocol", quoted("h2")));
+    }
     if let Some(upstream) = upstream {
         keys.extend(
             upstream
@@ -250,6 +284,7 @@ mod tests {
             parts("http://unix:/run/a.sock:/b"),
             Some(("unix:/run/a.sock".into(), Some("/b".into())))
         );
-        assert_eq!(parts("grpc://a"), None);
+        assert_eq!(parts("grpc://a"), Some(("a".into(), None)));
+        assert_eq!(parts("scgi://a"), None);
     }
 }
