@@ -10,6 +10,11 @@
 //! Weights decay exponentially, so that the table reflects the last minutes. Forward decay (Cormode, Shkapenyuk,
 //! Srivastava, Xu: "Forward Decay", ICDE 2009) lets new occurrences weigh more instead of reducing old weights, so that
 //! an occurrence changes one entry only; the bounds hold for decayed weights.
+//!
+//! Sampling adds an error of its own: a sample that stands for n occurrences is at least one. Its weight is an estimate
+//! with the variance n(n - 1) (Horvitz, Thompson: "A Generalization of Sampling Without Replacement", JASA 1952). The
+//! error of a key is bounded by the n - 1 unseen occurrences of each sample, and for many samples by a multiple of the
+//! standard deviation.
 
 use std::hash::BuildHasher;
 
@@ -21,6 +26,9 @@ const EXPONENT_MAX: f64 = 64.0;
 const GROUP_LEN: usize = 16;
 /// The shortest time that rates refer to. Without it, a first occurrence would be an infinite rate.
 const ELAPSED_MIN_MS: u64 = 1000;
+/// The number of standard deviations of the sampling error in the bound of an overestimate. A larger error has a
+/// probability of about 1 in 30,000.
+const SAMPLING_DEVIATIONS: f64 = 4.0;
 
 /// The bounds of a table.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +65,10 @@ struct HitterContent<const KINDS: usize> {
     key: Vec<u8>,
     /// The inherited weight.
     error: f64,
+    /// The weight of occurrences that samples stand for but that were not seen.
+    unseen: f64,
+    /// The variance of the weight because of sampling.
+    variance: f64,
     /// The weights of the occurrences since the key is in the table.
     kinds: [f64; KINDS],
 }
@@ -68,7 +80,7 @@ pub struct HitterEstimate<const KINDS: usize> {
     pub key: Vec<u8>,
     /// Occurrences per second; too high by at most `error`.
     pub rate: f64,
-    /// The bound of the overestimate.
+    /// The bound of the overestimate; with samples, it holds with a probability of more than 0.9999.
     pub error: f64,
     /// The rate by kind. Their sum is `rate`; the inherited part is divided like the known part.
     pub kinds: [f64; KINDS],
@@ -101,14 +113,28 @@ impl<const KINDS: usize> HeavyHitters<KINDS> {
 
     /// Records `count` occurrences of a key. Allocates memory only until the table is full.
     pub fn record(&mut self, key: &[u8], kind: usize, count: u64, now_ms: u64) {
+        let scale = self.scale(now_ms);
+        self.add(key, kind, scale * count as f64);
+    }
+
+    /// Records one occurrence of a key that stands for `count` occurrences of any keys.
+    pub fn record_sample(&mut self, key: &[u8], kind: usize, count: u64, now_ms: u64) {
+        let (scale, count) = (self.scale(now_ms), count as f64);
+        let content = self.add(key, kind, scale * count);
+        content.unseen += scale * (count - 1.0);
+        content.variance += scale * scale * count * (count - 1.0);
+    }
+
+    fn add(&mut self, key: &[u8], kind: usize, weight: f64) -> &mut HitterContent<KINDS> {
         let key = &key[..key.len().min(self.limits.key_len)];
-        let weight = self.scale(now_ms) * count as f64;
         self.total += weight;
         let fingerprint = self.hasher.hash_one(key) as u32;
         let found = self.find(fingerprint, key);
         let index = found.unwrap_or_else(|| self.insert(fingerprint, key));
         self.weights[index] += weight;
-        self.contents[index].kinds[kind] += weight;
+        let content = &mut self.contents[index];
+        content.kinds[kind] += weight;
+        content
     }
 
     /// Records occurrences of keys that are known to be rare. They only count in the total.
@@ -130,7 +156,7 @@ impl<const KINDS: usize> HeavyHitters<KINDS> {
             HitterEstimate {
                 key: content.key.clone(),
                 rate: weight * factor,
-                error: content.error * factor,
+                error: (content.error + content.sampling_error()) * factor,
                 kinds: content.kinds.map(|kind| weight * factor * kind / known),
             }
         });
@@ -152,6 +178,8 @@ impl<const KINDS: usize> HeavyHitters<KINDS> {
         self.weights.iter_mut().for_each(|it| *it *= factor);
         for content in &mut self.contents {
             content.error *= factor;
+            content.unseen *= factor;
+            content.variance *= factor * factor;
             content.kinds.iter_mut().for_each(|it| *it *= factor);
         }
         // A key that has not occurred for many half-lives: its weight would underflow, and its shares could not be
@@ -201,6 +229,8 @@ impl<const KINDS: usize> HeavyHitters<KINDS> {
             self.contents.push(HitterContent {
                 key: owned,
                 error: 0.0,
+                unseen: 0.0,
+                variance: 0.0,
                 kinds: [0.0; KINDS],
             });
             return self.contents.len() - 1;
@@ -216,8 +246,17 @@ impl<const KINDS: usize> HeavyHitters<KINDS> {
         content.key.clear();
         content.key.extend_from_slice(key);
         content.error = least;
+        (content.unseen, content.variance) = (0.0, 0.0);
         content.kinds = [0.0; KINDS];
         index
+    }
+}
+
+impl<const KINDS: usize> HitterContent<KINDS> {
+    /// The bound of the overestimate because of sampling.
+    fn sampling_error(&self) -> f64 {
+        let deviation = SAMPLING_DEVIATIONS * self.variance.sqrt();
+        deviation.min(self.unseen)
     }
 }
 

@@ -83,7 +83,7 @@ impl UrlSampler {
         match UrlParts::from_request(request, exchange) {
             Some(url) => {
                 let level = SOFTIRQ_LEVEL + 1 + ResponseSource::from(outcome).level_index();
-                table.record(&url, level, weight, now_ms);
+                table.record_sample(&url, level, weight, now_ms);
             }
             None => table.record_others(weight, now_ms),
         }
@@ -124,6 +124,8 @@ impl SamplePlan {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use super::*;
 
     /// Sends `count` requests for URLs 0 to 31 in turn during a second; returns the weight of each URL.
@@ -144,6 +146,64 @@ mod tests {
     fn few_requests_are_recorded_exactly() {
         let weights = sample_in_turn(EXACT_PER_SECOND as usize);
         assert!(weights[..16].iter().all(|it| *it == 1), "{weights:?}");
+    }
+
+    /// Sends bursts of requests for ever new URLs beside a few frequent ones, with quiet seconds between them, and
+    /// compares the estimates with the real counts at every step.
+    #[test]
+    fn error_bounds_the_overestimate_during_and_after_bursts() {
+        let mut broken = 0;
+        for seed in 1..=40 {
+            let mut plan = SamplePlan::new(seed);
+            let mut random = SamplePlan::new(seed << 32 | 7);
+            let mut table = UrlTable::new(0);
+            let (mut counts, mut countdown) = (HashMap::new(), 1);
+            for second in 0..12u64 {
+                let requests = [1500, 40, 3, 0][second as usize % 4];
+                for number in 0..requests {
+                    let url = match random.next_distance(0) % 4 {
+                        0 => format!("/{second}/{number}"),
+                        kind => format!("/frequent/{kind}"),
+                    };
+                    let now_ms = second * 1000 + number * 1000 / requests;
+                    *counts.entry(url.clone()).or_insert(0.0) += (now_ms as f64 / HALF_LIFE).exp2();
+                    countdown -= 1;
+                    if countdown == 0 {
+                        table.record_sample(&url_parts(&url), 1, plan.weight.into(), now_ms);
+                        countdown = plan.next_distance(now_ms);
+                    }
+                }
+                let now_ms = second * 1000 + 999;
+                let snapshot = table.snapshot(now_ms);
+                // One request at this moment has this rate.
+                let unit = rate_of_one(now_ms);
+                for estimate in &snapshot.urls {
+                    let decayed = counts[&estimate.target] / (now_ms as f64 / HALF_LIFE).exp2();
+                    let rate: f64 = estimate.rates.iter().sum();
+                    broken += u32::from(rate - estimate.error > decayed * unit * (1.0 + 1e-9));
+                }
+            }
+        }
+        assert!(broken <= 2, "{broken} estimates beyond their bound");
+    }
+
+    const HALF_LIFE: f64 = crate::url_table::HALF_LIFE_MS as f64;
+
+    fn url_parts(path: &str) -> UrlParts<'_> {
+        UrlParts {
+            scope: lowroad_metrics::MetricScope::NO_SITE,
+            is_https: false,
+            host: b"h",
+            path: path.as_bytes(),
+            query: None,
+        }
+    }
+
+    /// The rate that a table shows for one request at `now_ms`.
+    fn rate_of_one(now_ms: u64) -> f64 {
+        let mut table = UrlTable::new(0);
+        table.record(&url_parts("/"), 1, 1, now_ms);
+        table.snapshot(now_ms).total_rate
     }
 
     #[test]

@@ -79,7 +79,7 @@ pub struct UrlEstimate {
     pub host: String,
     /// Path and query.
     pub target: String,
-    /// The bound of the overestimate of the rate.
+    /// The bound of the overestimate of the rate, because of sampling and of URLs that left the table.
     pub error: f64,
     /// Requests per second by level, in the order of [`URL_LEVELS`].
     pub rates: [f64; URL_LEVELS.len()],
@@ -117,6 +117,12 @@ impl UrlTable {
     pub fn record(&mut self, url: &UrlParts<'_>, level: usize, count: u64, now_ms: u64) {
         write_key(url, &mut self.key);
         self.hitters.record(&self.key, level, count, now_ms);
+    }
+
+    /// Records a request for a URL that stands for `count` requests for any URLs.
+    pub fn record_sample(&mut self, url: &UrlParts<'_>, level: usize, count: u64, now_ms: u64) {
+        write_key(url, &mut self.key);
+        self.hitters.record_sample(&self.key, level, count, now_ms);
     }
 
     /// Records requests for rare URLs, which only count in the total.
