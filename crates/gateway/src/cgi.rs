@@ -18,8 +18,9 @@ use std::time::Duration;
 use lowroad_child_processes::descriptors;
 use lowroad_child_processes::limits::ProcessLimits;
 use lowroad_config::{CgiConfig, RouteConfig, SymlinkPolicy};
-use lowroad_handler::operator_notice::OperatorNotice;
+use lowroad_handler::operator_notice::{OperatorNotice, RequestNotice};
 use lowroad_handler::request_body::PartialBody;
+use lowroad_handler::request_label::RequestLabel;
 use lowroad_handler::spool::SpoolLimits;
 use lowroad_handler::{Handler, HandlerFailure, HandlerRequest, HandlerResult};
 use lowroad_http::status::StatusCode;
@@ -117,15 +118,18 @@ impl CgiHandler {
             PartialBody::with_permit_released(body, permit, || self.permit()).await?;
         let body_len = body.len;
         let method = request.method;
+        let notice = RequestNotice::new(&self.terms.notice, RequestLabel::from(&request));
+        let process_notice = notice.clone();
         let handler = self.clone();
         // Looking up and starting a program may both wait for the disk, so they run on a blocking thread.
-        let start_task =
-            tokio::task::spawn_blocking(move || handler.start(&request, body_len, permit));
+        let start_task = tokio::task::spawn_blocking(move || {
+            handler.start(&request, body_len, permit, process_notice)
+        });
         let (process, form) = start_task.await.map_err(|_| {
             HandlerFailure::new(StatusCode::INTERNAL_ERROR, "a helper thread ended")
         })??;
         let reply = CgiReply::new(process.file().clone(), form, self.head_limits, method);
-        exchange::answer(process, body, reply, &self.terms)
+        exchange::answer(process, body, reply, &self.terms, &notice)
             .await
             .map_err(|script_failure| script_failure.failure)
     }
@@ -154,6 +158,7 @@ impl CgiHandler {
         request: &HandlerRequest,
         body_len: Option<u64>,
         permit: Permit,
+        notice: RequestNotice,
     ) -> Result<(CgiProcess, OutputForm), HandlerFailure> {
         let (script, file) = self.find(request)?;
         // The executable bit is checked here: execve, in the spawner, would only report EACCES.
@@ -188,7 +193,7 @@ impl CgiHandler {
         let process_context = process::ProcessContext {
             permit,
             exit_timeout: self.terms.idle_timeout,
-            notice: self.terms.notice.clone(),
+            notice,
         };
         let process =
             CgiProcess::start(&file, &environment, limits, &self.spawner, process_context)?;

@@ -20,8 +20,9 @@ use std::time::Duration;
 
 use lowroad_config::{FastCgiConfig, RouteConfig, SymlinkPolicy};
 use lowroad_engine::upstream_tries::TryRecorder;
-use lowroad_handler::operator_notice::OperatorNotice;
+use lowroad_handler::operator_notice::{OperatorNotice, RequestNotice};
 use lowroad_handler::request_body::PartialBody;
+use lowroad_handler::request_label::RequestLabel;
 use lowroad_handler::spool::SpoolLimits;
 use lowroad_handler::{
     Handler, HandlerFailure, HandlerRequest, HandlerResponse, HandlerResult, ResponseContent,
@@ -137,6 +138,7 @@ impl FastCgiHandler {
         let script_request = ScriptRequest {
             worker,
             file: self.script_file(&request, &script),
+            notice: RequestNotice::new(&self.terms.notice, RequestLabel::from(&request)),
             request,
             script,
             body_len,
@@ -203,6 +205,7 @@ struct ScriptRequest {
     file: Arc<Path>,
     body_len: Option<u64>,
     permit: Arc<Permit>,
+    notice: RequestNotice,
 }
 
 impl FastCgiHandler {
@@ -371,7 +374,7 @@ impl FastCgiHandler {
             }
             let text = format!("{}; trying another server", unreachable.failure.detail);
             if let Some(text) = retry_notices.admit(&text, now_ms) {
-                (self.terms.notice)(&text);
+                script_request.notice.send(&text);
             }
             last = Some(unreachable.failure);
         }
@@ -429,7 +432,7 @@ impl FastCgiHandler {
             script_request.file.clone(),
             script_request.request.method,
             script_request.request.raw_path(),
-            self.terms.notice.clone(),
+            script_request.notice.clone(),
         )
     }
 
@@ -456,6 +459,7 @@ impl FastCgiHandler {
             recorder,
         } = server_lease;
         let recorded_end = recorder.as_ref().map(TryRecorder::end_guard);
+        let notice = &script_request.notice;
         let (request_server, permit) = (server.clone(), script_request.permit.clone());
         let result = match kind {
             LeaseKind::Multiplexed(ticket) => {
@@ -470,7 +474,7 @@ impl FastCgiHandler {
                     permit,
                     recorded_end,
                 );
-                answer(multiplexed, body, reply, &self.terms).await
+                answer(multiplexed, body, reply, &self.terms, notice).await
             }
             LeaseKind::Exclusive(lease) => {
                 let terms = ExclusiveTerms {
@@ -486,7 +490,7 @@ impl FastCgiHandler {
                 let stderr_lines = self.stderr_lines(script_request);
                 let exclusive =
                     ExclusiveRequest::new(lease, request_server, out, terms, stderr_lines, permit);
-                answer(exclusive, body, reply, &self.terms).await
+                answer(exclusive, body, reply, &self.terms, notice).await
             }
         };
         if let Some(recorder) = recorder {

@@ -59,6 +59,7 @@ use self::try_span::TrySpans;
 use crate::script::exchange::ScriptTerms;
 use lowroad_handler::interim_responses::InterimSink;
 use lowroad_handler::operator_notice::OperatorNotice;
+use lowroad_handler::request_label::RequestLabel;
 use lowroad_handler::spool::SpoolLimits;
 use lowroad_handler::{
     Handler, HandlerFailure, HandlerRequest, HandlerResponse, HandlerResult, ResponseContent,
@@ -312,7 +313,7 @@ impl ProxyHandler {
                 retryable.permit = Some(failed_attempt.permit);
                 let text = format!("{}; trying another server", failure.detail);
                 if let Some(text) = endpoint.retry_notices.admit(&text, now_ms) {
-                    (self.terms.notice)(&text);
+                    (self.terms.notice)(&text, Some(&RequestLabel::from(request)));
                 }
                 Ok(failure)
             }
@@ -418,7 +419,12 @@ impl ProxyHandler {
             _recorded_end: retryable.recorder.as_ref().map(TryRecorder::end_guard),
         });
         let mut response = exchange
-            .response(self.first_byte, &self.terms, &mut retryable.interims)
+            .response(
+                self.first_byte,
+                &self.terms,
+                request,
+                &mut retryable.interims,
+            )
             .await?;
         if self.hides_own_address {
             self_reference::make_references_relative(&mut response.fields, endpoint);
@@ -684,11 +690,11 @@ impl Handler for ProxyHandler {
         }
         let fields = FieldLines::new(&lines);
         shown.extend(fields.map(|(name, value)| {
-            let (name, value) = (
-                String::from_utf8_lossy(name),
-                String::from_utf8_lossy(value),
-            );
-            format!("{name}: {value}")
+            let value = match changes.is_secret(name) {
+                true => "(a secret)".into(),
+                false => String::from_utf8_lossy(value),
+            };
+            format!("{}: {value}", String::from_utf8_lossy(name))
         }));
         if let Some(path_map) = &changes.path_map
             && let Some(prefix) = path_map.restored_prefix()

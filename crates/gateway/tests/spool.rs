@@ -41,7 +41,7 @@ impl Handler for Echo {
 
 fn spools(limits: &BufferConfig, files_max: u64) -> (Arc<SpoolLimits>, Arc<SpoolAccount>) {
     let account = Arc::new(SpoolAccount::new(files_max));
-    let spools = SpoolLimits::open(limits, account.clone(), Arc::new(|_| {}));
+    let spools = SpoolLimits::open(limits, account.clone(), Arc::new(|_, _| {}));
     (spools.expect("a folder for files"), account)
 }
 

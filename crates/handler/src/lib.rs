@@ -17,6 +17,7 @@ pub mod operator_notice;
 pub mod request;
 pub mod request_body;
 pub mod request_facts;
+pub mod request_label;
 pub mod response;
 pub mod secrets;
 pub mod spool;

@@ -2,9 +2,33 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::request_label::RequestLabel;
+
 /// Receives notices for the operator: lines of an application's stderr, abnormal exits, and failures that do not
-/// prevent a response.
-pub type OperatorNotice = Arc<dyn Fn(&str) + Send + Sync>;
+/// prevent a response. The second argument identifies the request that a notice is about.
+pub type OperatorNotice = Arc<dyn Fn(&str, Option<&RequestLabel>) + Send + Sync>;
+
+/// Sends notices about one request to the operator.
+#[derive(Clone)]
+pub struct RequestNotice {
+    notice: OperatorNotice,
+    label: Arc<RequestLabel>,
+}
+
+impl RequestNotice {
+    /// Sends notices about the request with this label by `notice`.
+    pub fn new(notice: &OperatorNotice, label: RequestLabel) -> RequestNotice {
+        RequestNotice {
+            notice: notice.clone(),
+            label: Arc::new(label),
+        }
+    }
+
+    /// Sends a notice.
+    pub fn send(&self, text: &str) {
+        (self.notice)(text, Some(&self.label));
+    }
+}
 
 /// The minimum time between two notices about the same condition.
 const INTERVAL_MS: u64 = 10_000;

@@ -63,7 +63,7 @@ pub struct RequestExtra {
     pub trace: Option<TraceParent>,
     /// Receives the attempts at upstream servers, if the access log needs them.
     pub upstream_tries: Option<Arc<UpstreamTries>>,
-    /// The identifier of the request (`$request_id`), if the route uses it.
+    /// The identifier of the request (`$request_id`).
     pub request_id: u128,
 }
 

@@ -76,10 +76,11 @@ impl SpoolLimits {
         // Otherwise every slow client would cause a log line.
         if !self.is_notice_sent.swap(true, Relaxed) {
             let detail = failure.detail(self);
-            (self.notice)(&format!(
+            let text = format!(
                 "programs wait for slow clients, because their responses can't \
                                     be buffered: {detail}"
-            ));
+            );
+            (self.notice)(&text, None);
         }
     }
 }

@@ -77,11 +77,32 @@ impl ErrorLogger {
 
     /// Logs a message at this level.
     pub fn log(&self, level: LogLevel, message: fmt::Arguments<'_>) {
+        self.log_with(level, message, None);
+    }
+
+    /// Logs a message about a request. The label, which identifies the request, follows the message; messages that
+    /// differ only in their labels are repetitions.
+    pub fn log_request(
+        &self,
+        level: LogLevel,
+        message: fmt::Arguments<'_>,
+        label: &dyn fmt::Display,
+    ) {
+        self.log_with(level, message, Some(label));
+    }
+
+    fn log_with(
+        &self,
+        level: LogLevel,
+        message: fmt::Arguments<'_>,
+        label: Option<&dyn fmt::Display>,
+    ) {
         if level > self.level {
             return;
         }
         // The message is formatted before the lock is taken, since other threads wait for the lock.
         let message = message.to_string();
+        let label = label.map(|label| format!(", {label}"));
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
@@ -91,7 +112,9 @@ impl ErrorLogger {
             .recent
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        self.shared.push(recent.lines(level, message, unix_ms));
+        let label = label.as_deref().unwrap_or_default();
+        self.shared
+            .push(recent.lines(level, message, label, unix_ms));
     }
 
     /// The last errors and warnings, oldest first.
@@ -168,8 +191,8 @@ struct LogMessage {
 
 impl RecentMessages {
     /// The lines to write for a message: no line if the message was written within the last second. Lines with the
-    /// counts of earlier repetitions come first.
-    fn lines(&mut self, level: LogLevel, text: String, now_ms: u64) -> String {
+    /// counts of earlier repetitions come first. `label` follows the message.
+    fn lines(&mut self, level: LogLevel, text: String, label: &str, now_ms: u64) -> String {
         let mut lines =
             // The clock may be set back, hence the absolute difference.
             self.lines_counted(|message| now_ms.abs_diff(message.written_ms) >= REPEAT_MS);
@@ -184,7 +207,8 @@ impl RecentMessages {
             let oldest = self.messages.remove(0);
             self.write_count(&oldest, &mut lines);
         }
-        self.write(&mut lines, now_ms, level, printable(&text));
+        let line = printable(&format!("{text}{label}"));
+        self.write(&mut lines, now_ms, level, line);
         self.messages.push(LogMessage {
             level,
             text,
@@ -249,7 +273,7 @@ mod tests {
 
     fn warn(recent: &mut RecentMessages, text: &str, ms: u64) -> String {
         recent
-            .lines(LogLevel::Warn, text.into(), ms)
+            .lines(LogLevel::Warn, text.into(), "", ms)
             .replace(SECOND, "")
     }
 
@@ -269,6 +293,19 @@ mod tests {
             "1.002Z warn full\n",
             "news again"
         );
+    }
+
+    #[test]
+    fn messages_that_differ_in_labels_are_repetitions() {
+        let mut recent = RecentMessages::default();
+        let mut lines = |label, ms| {
+            let lines = recent.lines(LogLevel::Warn, "late".into(), label, ms);
+            lines.replace(SECOND, "")
+        };
+        assert_eq!(lines(", client: a\n", 0), "0.000Z warn late, client: a \n");
+        assert_eq!(lines(", client: b", 1), "");
+        let counted = "0.001Z warn late (repeated 1 time)\n2.000Z warn late, client: c\n";
+        assert_eq!(lines(", client: c", 2000), counted);
     }
 
     #[test]
@@ -293,7 +330,7 @@ mod tests {
         assert_eq!(lines, "0.000Z warn even\n0.001Z warn odd\n");
         assert_eq!(
             recent
-                .lines(LogLevel::Error, "odd".into(), 100)
+                .lines(LogLevel::Error, "odd".into(), "", 100)
                 .lines()
                 .count(),
             1,
@@ -334,7 +371,7 @@ mod tests {
     #[test]
     fn the_last_errors_and_warnings_are_kept() {
         let mut recent = RecentMessages::default();
-        recent.lines(LogLevel::Info, "started".into(), 0);
+        recent.lines(LogLevel::Info, "started".into(), "", 0);
         for ms in 0..1000 {
             warn(&mut recent, &format!("message\n{ms}"), ms);
             warn(&mut recent, "again", ms);

@@ -194,8 +194,11 @@ impl TextFormatter {
                         thousandths(number, out);
                     }
                     None => {
-                        let text = text(variable, entry, details);
-                        value(truncated(text, text_len_max), escape, out);
+                        let text = truncated(text(variable, entry, details), text_len_max);
+                        match variable.is_upstream() {
+                            true => list(text, escape, out),
+                            false => value(text, escape, out),
+                        }
                     }
                 },
             }
@@ -328,6 +331,24 @@ fn value(value: &[u8], escape: ValueEscape, out: &mut Vec<u8>) {
         (ValueEscape::Quoted, value) => escaped(value, out),
         (ValueEscape::Word(delimiter), value) => escaped_until(delimiter, value, out),
     }
+}
+
+/// The separator of the values of several attempts at upstream servers, as in nginx.
+const LIST_SEPARATOR: &[u8] = b", ";
+
+/// Appends the values of a list. The separators are not escaped: the server has written them, and no client can.
+fn list(text: &[u8], escape: ValueEscape, out: &mut Vec<u8>) {
+    let mut rest = text;
+    let separator_len = LIST_SEPARATOR.len();
+    while let Some(at) = rest
+        .windows(separator_len)
+        .position(|it| it == LIST_SEPARATOR)
+    {
+        value(&rest[..at], escape, out);
+        out.extend_from_slice(LIST_SEPARATOR);
+        rest = &rest[at + separator_len..];
+    }
+    value(rest, escape, out);
 }
 
 /// The parts of a request line; empty if the line does not have three words.

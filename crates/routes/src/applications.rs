@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use lowroad_child_processes::supervisor::{self, ApplicationSupervisor, StartDecision};
 use lowroad_config::{ApplicationConfig, OriginUrl};
-use lowroad_handler::operator_notice::OperatorNotice;
 use lowroad_log::ErrorLogger;
 
 /// The interval between checks whether an application accepts connections.
@@ -152,7 +151,7 @@ fn start(
     logger: &ErrorLogger,
 ) -> std::io::Result<ApplicationSupervisor> {
     let (logger, name) = (logger.clone(), application.name.clone());
-    let notice: OperatorNotice = Arc::new(move |line| logger.info(format_args!("{name}: {line}")));
+    let notice = Arc::new(move |line: &str| logger.info(format_args!("{name}: {line}")));
     ApplicationSupervisor::start(application_spec(application), notice)
 }
 

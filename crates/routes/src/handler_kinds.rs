@@ -10,7 +10,7 @@ use lowroad_handler::Handler;
 use lowroad_handler::operator_notice::OperatorNotice;
 use lowroad_handler::spool::SpoolLimits;
 use lowroad_handler::upstream_status::UpstreamReport;
-use lowroad_log::ErrorLogger;
+use lowroad_log::{ErrorLogger, LogLevel};
 use lowroad_store::SharedStore;
 use lowroad_store::change_feed::ChangeFeed;
 use tokio::runtime::Handle;
@@ -43,10 +43,13 @@ pub struct RouteContext<'a> {
 impl RouteContext<'_> {
     /// A callback that logs the reports of a handler, preceded by its label if it has one.
     pub fn notice(&self, label: Option<&str>) -> OperatorNotice {
-        let (logger, label) = (self.logger.clone(), label.map(String::from));
-        Arc::new(move |text| match &label {
-            Some(label) => logger.warn(format_args!("{label}: {text}")),
-            None => logger.warn(format_args!("{text}")),
+        let (logger, label) = (self.logger.clone(), label.map(|label| format!("{label}: ")));
+        Arc::new(move |text, request| {
+            let message = format_args!("{}{text}", label.as_deref().unwrap_or_default());
+            match request {
+                Some(request) => logger.log_request(LogLevel::Warn, message, request),
+                None => logger.warn(message),
+            }
         })
     }
 }

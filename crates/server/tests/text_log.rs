@@ -382,6 +382,32 @@ fn values_of_http2_responses_are_filled_in() {
 }
 
 #[test]
+fn lines_of_the_error_log_name_the_request() {
+    // Of a long body, only the beginning arrives.
+    let origin = TestOrigin::start(|request, stream| {
+        let head = match request.target.ends_with("/cut") {
+            true => "HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\na",
+            false => "no response\r\n\r\n",
+        };
+        let _ = stream.write_all(head.as_bytes());
+        false
+    });
+    let (folder, server) = proxied("$uri $request_id", &origin.url(), "");
+    for target in ["/app/cut", "/app/bad"] {
+        let mut client = server.connect();
+        client.send(format!(
+            "GET {target} HTTP/1.1\r\nHost: a.example:81\r\nConnection: close\r\n\r\n"
+        ));
+        client.wait_for_close();
+    }
+    for line in lines(&folder, "log", 2) {
+        let (_, id) = line.split_once(' ').expect("two values");
+        let label = format!("client: 127.0.0.1, host: \"a.example:81\", request_id: {id}");
+        server.wait_for_error_line(&label);
+    }
+}
+
+#[test]
 fn attempts_at_upstream_servers_are_listed() {
     let port = TcpListener::bind("127.0.0.1:0").expect("a port");
     let refused = port.local_addr().expect("an address");

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use lowroad_child_processes::limits::ProcessLimits;
 use lowroad_handler::HandlerFailure;
-use lowroad_handler::operator_notice::OperatorNotice;
+use lowroad_handler::operator_notice::RequestNotice;
 use lowroad_http::status::StatusCode;
 use lowroad_limits::Permit;
 use rustix::io::Errno;
@@ -34,14 +34,14 @@ const READ_LEN: usize = 64 << 10;
 /// complete. A program that closes its output and keeps running is assumed to have completed its response.
 const EXIT_WAIT: Duration = Duration::from_millis(100);
 
-/// Parameters of a process that do not depend on the request.
+/// Parameters of a process.
 pub struct ProcessContext {
     /// Released when the process has ended.
     pub permit: Permit,
     /// The time that the program may run after the end of its output.
     pub exit_timeout: Duration,
     /// Receives the lines of stderr, and abnormal exits.
-    pub notice: OperatorNotice,
+    pub notice: RequestNotice,
 }
 
 /// A running program. Its output ends when the last process with the pipe closes it: child processes may continue the
@@ -197,7 +197,8 @@ impl CgiProcess {
                     _ => String::new(),
                 };
                 if !exit_text.is_empty() {
-                    (process_context.notice)(&format!("{} ended with {exit_text}", file.display()));
+                    let text = format!("{} ended with {exit_text}", file.display());
+                    process_context.notice.send(&text);
                 }
             } else {
                 child.end().await;

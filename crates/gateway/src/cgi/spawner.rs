@@ -192,10 +192,11 @@ impl SpawnerLink {
             && !status.success()
         {
             let count = lost.map_or(0, |lost| lost.len());
-            notice(&format!(
+            let text = format!(
                 "the process that starts CGI programs ended ({status}), and {count} programs with \
                  it; the next request starts a new one"
-            ));
+            );
+            notice(&text, None);
         }
     }
 }

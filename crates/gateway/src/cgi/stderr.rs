@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use lowroad_handler::operator_notice::OperatorNotice;
+use lowroad_handler::operator_notice::RequestNotice;
 use lowroad_http::method::Method;
 
 /// The maximum length of a line; longer lines are truncated.
@@ -18,7 +18,7 @@ pub struct StderrLines {
     method: Method,
     /// The path without the query, which may contain secrets.
     path: Box<[u8]>,
-    notice: OperatorNotice,
+    notice: RequestNotice,
     line: Vec<u8>,
     lines: usize,
 }
@@ -29,7 +29,7 @@ impl StderrLines {
         script_file: Arc<Path>,
         method: Method,
         path: &[u8],
-        notice: OperatorNotice,
+        notice: RequestNotice,
     ) -> StderrLines {
         StderrLines {
             script_file,
@@ -74,21 +74,44 @@ impl StderrLines {
         };
         // The text is escaped, because control characters could forge log lines.
         let text = text.escape_debug();
-        (self.notice)(&format!("{script_file}: {method} {path}: {text}"));
+        self.notice
+            .send(&format!("{script_file}: {method} {path}: {text}"));
     }
+}
+
+/// A notice for a request in tests, which is not written.
+#[cfg(test)]
+pub fn silent_notice() -> RequestNotice {
+    let notice: lowroad_handler::operator_notice::OperatorNotice = Arc::new(|_, _| {});
+    RequestNotice::new(&notice, tests::label())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::{IpAddr, Ipv4Addr};
     use std::sync::Mutex;
+
+    use lowroad_handler::operator_notice::OperatorNotice;
+    use lowroad_handler::request_label::RequestLabel;
+
+    pub fn label() -> RequestLabel {
+        RequestLabel {
+            client: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            host: b"a".as_slice().into(),
+            request_id: 1,
+        }
+    }
 
     #[test]
     fn stderr_lines_are_limited_in_length_and_number() {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let sink = seen.clone();
-        let notice: OperatorNotice =
-            Arc::new(move |line| sink.lock().expect("a lock").push(line.to_string()));
+        let notice: OperatorNotice = Arc::new(move |line, request| {
+            assert_eq!(request, Some(&label()));
+            sink.lock().expect("a lock").push(line.to_string());
+        });
+        let notice = RequestNotice::new(&notice, label());
         let mut stderr_lines =
             StderrLines::new(Arc::from(Path::new("a")), Method::Get, b"/x", notice);
         stderr_lines.push(b"one\r\n\ntw");

@@ -231,7 +231,7 @@ fn group(
     let circuit_notice = notice.clone();
     let on_circuit_event = move |server: &Arc<FastCgiServer>, event| {
         if let Some(text) = circuit_text(server.name(), event) {
-            circuit_notice(&text);
+            circuit_notice(&text, None);
         }
     };
     let upstream = Upstream::with_notice(
@@ -318,6 +318,6 @@ impl MemberFactory<Arc<FastCgiServer>> for BackendFactory {
     fn on_removed(&mut self, _: MemberId, _: Arc<FastCgiServer>) {}
 
     fn on_lookup_change(&mut self, failure: Option<&str>) {
-        (self.notice)(&lookup_text(&self.name, failure));
+        (self.notice)(&lookup_text(&self.name, failure), None);
     }
 }

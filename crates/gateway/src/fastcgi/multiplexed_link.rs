@@ -566,7 +566,7 @@ mod tests {
                 Arc::from(Path::new("a")),
                 lowroad_http::method::Method::Get,
                 b"/",
-                Arc::new(|_| {}),
+                crate::cgi::stderr::silent_notice(),
             ),
         };
         RequestSlots {

@@ -97,9 +97,11 @@ impl HealthChecks {
             endpoint.counters.count_check(has_passed);
             match change {
                 None => {}
-                Some(HealthChange::Up) => notice(&format!("{} is healthy again", endpoint.name)),
+                Some(HealthChange::Up) => {
+                    notice(&format!("{} is healthy again", endpoint.name), None)
+                }
                 Some(HealthChange::Down(reason)) => {
-                    notice(&format!("{} is unhealthy: {reason}", endpoint.name));
+                    notice(&format!("{} is unhealthy: {reason}", endpoint.name), None);
                     endpoint.record_failure(&reason);
                 }
             }

@@ -15,8 +15,11 @@ use lowroad_engine::upstream_tries::TryEnd;
 use lowroad_handler::executor::ResponseExecutor;
 use lowroad_handler::interim_responses::InterimSink;
 use lowroad_handler::request_body::truncation_failure;
+use lowroad_handler::request_label::RequestLabel;
 use lowroad_handler::spool::STALL;
-use lowroad_handler::{HandlerFailure, HandlerResponse, ResponseContent, ResponseFields};
+use lowroad_handler::{
+    HandlerFailure, HandlerRequest, HandlerResponse, ResponseContent, ResponseFields,
+};
 use lowroad_http::h1;
 use lowroad_http::method::Method;
 use lowroad_http::status::StatusCode;
@@ -154,6 +157,7 @@ impl ProxyExchange {
         mut self: Box<Self>,
         first_byte: Duration,
         terms: &ScriptTerms,
+        request: &HandlerRequest,
         interims: &mut InterimSink,
     ) -> Result<HandlerResponse, ProxyFailure> {
         let start = Instant::now();
@@ -205,7 +209,8 @@ impl ProxyExchange {
             // A task streams the remaining body, and the handler's future ends here.
             None => {
                 let executor = self.executor();
-                executor.spawn(self.stream_rest(sender, terms.clone()));
+                let label = RequestLabel::from(request);
+                executor.spawn(self.stream_rest(sender, terms.clone(), label));
             }
         }
         Ok(head.response(ResponseContent::Stream { len, stream }))
@@ -273,7 +278,12 @@ impl ProxyExchange {
     }
 
     /// Streams the remaining body. From here on, a failure truncates it.
-    async fn stream_rest(mut self: Box<Self>, sender: BodySender, terms: ScriptTerms) {
+    async fn stream_rest(
+        mut self: Box<Self>,
+        sender: BodySender,
+        terms: ScriptTerms,
+        label: RequestLabel,
+    ) {
         match self.stream_parts(sender, &terms).await {
             // The connection is returned to the pool before the client sees the end: the client's next request may
             // reuse it.
@@ -288,7 +298,7 @@ impl ProxyExchange {
             Err(failure) => {
                 self.report(self.evidence.unwrap_or(AttemptOutcome::Cancelled));
                 self.endpoint.record_failure(&failure.detail);
-                (terms.notice)(&failure.detail);
+                (terms.notice)(&failure.detail, Some(&label));
             }
         }
     }

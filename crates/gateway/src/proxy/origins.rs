@@ -186,7 +186,7 @@ impl OriginRegistry {
         let on_circuit_event = move |endpoint: &Arc<OriginEndpoint>, event| {
             endpoint.counters.count_circuit_event(event);
             if let Some(text) = circuit_text(&endpoint.name, event) {
-                circuit_notice(&text);
+                circuit_notice(&text, None);
             }
         };
         let upstream =
@@ -366,7 +366,7 @@ impl MemberFactory<Arc<OriginEndpoint>> for OriginFactory {
 
     fn on_lookup_change(&mut self, failure: Option<&str>) {
         let origin = format!("origin {} at {}", self.transport.name, self.url);
-        (self.notice)(&lookup_text(&origin, failure));
+        (self.notice)(&lookup_text(&origin, failure), None);
     }
 }
 

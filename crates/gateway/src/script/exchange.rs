@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use lowroad_engine::stream::StreamItem;
 use lowroad_handler::executor::ResponseExecutor;
-use lowroad_handler::operator_notice::OperatorNotice;
+use lowroad_handler::operator_notice::{OperatorNotice, RequestNotice};
 use lowroad_handler::request_body::{PartialBody, truncation_failure};
 use lowroad_handler::spool::{STALL, SpoolLimits};
 use lowroad_handler::{HandlerFailure, HandlerResponse};
@@ -109,7 +109,8 @@ pub struct ScriptTerms {
     pub spools: Option<Arc<SpoolLimits>>,
 }
 
-/// Waits for the head of the response. If the body is not complete by then, spawns a task that streams it.
+/// Waits for the head of the response. If the body is not complete by then, spawns a task that streams it; `notice`
+/// reports its failure.
 ///
 /// # Errors
 /// [`ScriptFailure`]
@@ -118,6 +119,7 @@ pub async fn answer<P: ProgramLink>(
     body: PartialBody,
     mut reply: CgiReply,
     terms: &ScriptTerms,
+    notice: &RequestNotice,
 ) -> Result<HandlerResponse, ScriptFailure> {
     let idle_timeout = terms.idle_timeout;
     let mut exchange = ScriptExchange {
@@ -140,7 +142,7 @@ pub async fn answer<P: ProgramLink>(
         Ok(ScriptProgress::Head) => {
             let (response, rest) = reply.stream();
             let executor = exchange.executor.clone();
-            executor.spawn(exchange.stream(rest, terms.clone()));
+            executor.spawn(exchange.stream(rest, terms.clone(), notice.clone()));
             Ok(response)
         }
         Err(failure) => Err(exchange.into_failure(failure)),
@@ -280,24 +282,21 @@ impl<P: ProgramLink> ScriptExchange<P> {
     }
 
     /// Streams the remaining response. From here on, a failure truncates it.
-    async fn stream(mut self, mut rest: BodyRemainder, terms: ScriptTerms) {
-        let notice = &terms.notice;
+    async fn stream(mut self, mut rest: BodyRemainder, terms: ScriptTerms, notice: RequestNotice) {
         match self.stream_parts(&mut rest, &terms).await {
             Ok(true) => {
                 self.finish();
                 let script_file = rest.script_file().clone();
                 // If there were fewer bytes than declared, the response is truncated, and the operator is informed.
                 if let Err(missing) = rest.end() {
-                    notice(&format!(
-                        "{} sent {missing} bytes too few",
-                        script_file.display()
-                    ));
+                    let file = script_file.display();
+                    notice.send(&format!("{file} sent {missing} bytes too few"));
                 }
             }
             Ok(false) => {}
             // The client disconnected, which is not a failure.
             Err(failure) if failure.detail.is_empty() => {}
-            Err(failure) => notice(&failure.detail),
+            Err(failure) => notice.send(&failure.detail),
         }
     }
 

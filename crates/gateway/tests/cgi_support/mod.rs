@@ -238,7 +238,7 @@ impl Notices {
     /// A callback that records notices.
     pub fn notice(&self) -> OperatorNotice {
         let lines = self.0.clone();
-        Arc::new(move |line| lines.lock().expect("a lock").push(line.to_string()))
+        Arc::new(move |line, _| lines.lock().expect("a lock").push(line.to_string()))
     }
 
     /// All notices so far.

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
 use lowroad_engine::stream::StreamItem as Part;
+use lowroad_handler::request_label::RequestLabel;
 use lowroad_handler::spool::SpoolLimits;
 use lowroad_handler::{HandlerRequest, HandlerResponse};
 use lowroad_http::status::StatusCode;
@@ -204,10 +205,16 @@ impl HostedCall {
         }
     }
 
+    /// Writes a log line about the request.
+    pub(super) fn log_line(&self, level: MessageLevel, text: &str) {
+        let label = RequestLabel::from(&self.request);
+        self.identity.log_request(level, text, &label);
+    }
+
     /// Returns `is_valid`; if false, logs `message` about the refused operation.
     fn accept(&self, is_valid: bool, message: &str) -> bool {
         if !is_valid {
-            self.identity.log(MessageLevel::Warn, message);
+            self.log_line(MessageLevel::Warn, message);
         }
         is_valid
     }
@@ -337,7 +344,7 @@ impl CallHost for HostedCall {
     }
 
     fn log(&self, level: MessageLevel, text: &str) {
-        self.identity.log(level, text);
+        self.log_line(level, text);
     }
 
     fn now_ms(&self) -> u64 {

@@ -332,8 +332,8 @@ fn timeout_failure(instance: &mut impl Instance) -> HandlerFailure {
 /// Logs a failure during streaming, which can no longer be reported to the client.
 fn log_failure(instance: &mut impl Instance, failure: &HandlerFailure) {
     if !failure.detail.is_empty() {
-        let identity = instance.call().identity();
-        identity.log(lowroad_module::MessageLevel::Error, &failure.detail);
+        let level = lowroad_module::MessageLevel::Error;
+        instance.call().log_line(level, &failure.detail);
     }
 }
 

@@ -15,6 +15,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use lowroad_config::AllowedDestination;
 use lowroad_handler::HandlerRequest;
+use lowroad_handler::request_label::RequestLabel;
 use lowroad_module::MessageLevel;
 
 use super::call_loop::CallLimits;
@@ -57,7 +58,7 @@ pub fn fetch(
     let url = match check_destination(&identity.fetch, target) {
         Ok(url) => url,
         Err(message) => {
-            identity.log(MessageLevel::Warn, &message);
+            identity.log_request(MessageLevel::Warn, &message, &RequestLabel::from(request));
             return Box::pin(ready((0, Bytes::new())));
         }
     };

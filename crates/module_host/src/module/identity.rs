@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use lowroad_config::{AllowedDestination, ModuleConfig};
+use lowroad_handler::request_label::RequestLabel;
 use lowroad_log::{ErrorLogger, LogLevel};
 use lowroad_module::{CallHost, HostValue, MessageLevel, ResumeTicket, SendStatus};
 
@@ -15,8 +16,8 @@ use super::parts;
 /// The maximum length of a log line in bytes.
 const LINE_LEN_MAX: usize = 4096;
 
-/// The destination of a module's log lines.
-pub type LogSink = Box<dyn Fn(MessageLevel, &str) + Send + Sync>;
+/// The destination of a module's log lines, each with the request that it is about.
+pub type LogSink = Box<dyn Fn(MessageLevel, &str, Option<&RequestLabel>) + Send + Sync>;
 
 /// The properties of a module that all of its calls share.
 pub struct ModuleIdentity {
@@ -53,9 +54,12 @@ impl ModuleIdentity {
         ModuleIdentity::with_sink(
             name,
             settings,
-            Box::new(move |level, line| {
-                if let Some(logger) = &logger {
-                    logger.log(log_level(level), format_args!("module {prefix}: {line}"));
+            Box::new(move |level, line, request| {
+                let Some(logger) = &logger else { return };
+                let (level, line) = (log_level(level), format_args!("module {prefix}: {line}"));
+                match request {
+                    Some(request) => logger.log_request(level, line, request),
+                    None => logger.log(level, line),
                 }
             }),
         )
@@ -74,7 +78,12 @@ impl ModuleIdentity {
 
     /// Writes a log line about the module.
     pub fn log(&self, level: MessageLevel, text: &str) {
-        (self.sink)(level, &parts::line(text, LINE_LEN_MAX));
+        (self.sink)(level, &parts::line(text, LINE_LEN_MAX), None);
+    }
+
+    /// Writes a log line about a request to the module.
+    pub fn log_request(&self, level: MessageLevel, text: &str, request: &RequestLabel) {
+        (self.sink)(level, &parts::line(text, LINE_LEN_MAX), Some(request));
     }
 
     /// The value of a setting.

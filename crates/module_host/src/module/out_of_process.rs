@@ -342,5 +342,6 @@ fn head(call: &HostedCall) -> CallHead {
         peer: request.peer,
         local: request.local,
         root: request.root.to_path_buf(),
+        request_id: request.extra.request_id.to_be_bytes(),
     }
 }

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use lowroad_config::AllowedDestination;
 use lowroad_engine::stream::StreamItem;
 use lowroad_handler::request::{RawTarget, RequestHead};
+use lowroad_handler::request_label::RequestLabel;
 use lowroad_handler::{
     Handler, HandlerFailure, HandlerRequest, HandlerResponse, HandlerResult, RequestBody,
     ResponseContent, SubrequestLoad, SubrequestSource,
@@ -198,7 +199,9 @@ pub async fn text(handler: &Arc<dyn Handler>, target: &str) -> String {
 pub fn recording_identity(name: &str) -> (Arc<Mutex<Vec<String>>>, Arc<ModuleIdentity>) {
     let lines = Arc::<Mutex<Vec<String>>>::default();
     let to = lines.clone();
-    let sink = move |_, line: &str| to.lock().expect("nobody panicked").push(line.to_string());
+    let sink = move |_, line: &str, _: Option<&RequestLabel>| {
+        to.lock().expect("nobody panicked").push(line.to_string())
+    };
     let identity = ModuleIdentity::with_sink(name, settings(), Box::new(sink));
     (lines, Arc::new(identity))
 }

@@ -112,10 +112,8 @@ pub fn build_request(
         extra: RequestExtra {
             trace: call_trace.parent(),
             upstream_tries: exchange.upstream_tries.clone(),
-            request_id: match call.route.uses_request_id {
-                true => exchange.request_id(),
-                false => 0,
-            },
+            // The error log and programs name the request by it.
+            request_id: exchange.request_id(),
             ..extra_of(call)
         },
     }

@@ -36,7 +36,11 @@ fn fault_number_of_error_page_is_logged() {
             "{text}"
         );
         let line = format!("fault {}: {} at {path}: ", number_on(&text), got.status);
-        host.server.wait_for_error_line(&line);
+        let line = host.server.wait_for_error_line(&line);
+        let (_, label) = line.rsplit_once(", client: ").expect("a label");
+        let (client, id) = label.split_once(", request_id: ").expect("an identifier");
+        assert_eq!(client, "127.0.0.1, host: \"test\"", "{line}");
+        assert!(id.trim_end().len() == 32 && id != "0".repeat(32), "{line}");
     }
 }
 

@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use lowroad_engine::shared_body::SharedBodyReader;
 use lowroad_engine::stream::BodyReceiver;
+use lowroad_handler::request_label::RequestLabel;
 use lowroad_handler::{HandlerFailure, ResponseContent, ResponseFields, UpgradedConnection};
 use lowroad_http::h1::{BodyLen, requested_upgrade};
 use lowroad_http::method::Method;
 use lowroad_http::preconditions::{self, PreconditionOutcome, Validators};
 use lowroad_http::range::ByteRange;
 use lowroad_http::status::StatusCode;
-use lowroad_log::ErrorLogger;
+use lowroad_log::{ErrorLogger, LogLevel};
 use lowroad_response_cache::cache_status;
 use lowroad_response_cache::reply::HandlerReply;
 use lowroad_response_cache::storage::{HitKind, StoredResponse};
@@ -280,18 +281,30 @@ impl RequestResponder<'_, '_> {
             .faults
             .count(code, detail, clock::now_ms(), next_number);
         if let FailureNotice::Line(number) = &fault {
-            let path = String::from_utf8_lossy(site_path.path);
+            let path = site_path.path.escape_ascii();
             let line = format_args!("fault {number}: {code} at {path}: {detail}");
-            match code {
+            let level = match code {
+                500.. => LogLevel::Error,
                 // Lower codes, such as 404, are part of normal operation.
-                500.. => logger.error(line),
-                _ => logger.info(line),
-            }
+                _ => LogLevel::Info,
+            };
+            logger.log_request(level, line, &self.label());
         }
         let (FailureNotice::Line(number) | FailureNotice::Covered(number)) = fault;
         let explanation = format!("This is fault number {number} in the server's log.");
         self.refuse_program(site_path, failure.status, Some(&explanation));
         failure.status
+    }
+}
+
+impl RequestResponder<'_, '_> {
+    /// The label of the request in the error log.
+    pub fn label(&self) -> RequestLabel {
+        RequestLabel {
+            client: self.exchange.peer,
+            host: self.request.authority.unwrap_or_default().into(),
+            request_id: self.exchange.request_id(),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use lowroad_handler::request_label::RequestLabel;
 use serde::{Deserialize, Serialize};
 
 /// Messages from the server to the process.
@@ -56,7 +57,12 @@ pub enum FromModule {
     /// The ticket of a call was used.
     Continued { call: u64 },
     /// A log line.
-    Line { level: u32, text: String },
+    Line {
+        level: u32,
+        text: String,
+        /// The request that the line is about.
+        request: Option<LineRequest>,
+    },
 }
 
 /// A request without its body.
@@ -76,6 +82,36 @@ pub struct CallHead {
     pub peer: IpAddr,
     pub local: SocketAddr,
     pub root: PathBuf,
+    pub request_id: [u8; 16],
+}
+
+/// Identifies the request that a log line is about.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct LineRequest {
+    pub client: IpAddr,
+    #[serde(with = "serde_bytes")]
+    pub host: Vec<u8>,
+    pub request_id: [u8; 16],
+}
+
+impl From<&RequestLabel> for LineRequest {
+    fn from(label: &RequestLabel) -> LineRequest {
+        LineRequest {
+            client: label.client,
+            host: label.host.to_vec(),
+            request_id: label.request_id.to_be_bytes(),
+        }
+    }
+}
+
+impl From<LineRequest> for RequestLabel {
+    fn from(request: LineRequest) -> RequestLabel {
+        RequestLabel {
+            client: request.client,
+            host: request.host.into(),
+            request_id: u128::from_be_bytes(request.request_id),
+        }
+    }
 }
 
 /// The output and requested operations of a module, for one event.

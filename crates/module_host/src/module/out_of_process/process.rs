@@ -296,8 +296,18 @@ fn socket(process: &ModuleProcess) -> io::Result<tokio::net::UnixStream> {
 }
 
 fn log(shared: &SeparateState, message: FromModule) {
-    if let FromModule::Line { level, text } = message {
-        shared.identity.log(MessageLevel::from_number(level), &text);
+    let FromModule::Line {
+        level,
+        text,
+        request,
+    } = message
+    else {
+        return;
+    };
+    let level = MessageLevel::from_number(level);
+    match request {
+        Some(request) => shared.identity.log_request(level, &text, &request.into()),
+        None => shared.identity.log(level, &text),
     }
 }
 

@@ -11,6 +11,8 @@ use std::thread;
 
 use bytes::{Bytes, BytesMut};
 use lowroad_child_processes::message::stream;
+use lowroad_handler::request::RequestExtra;
+use lowroad_handler::request_label::RequestLabel;
 use lowroad_handler::{HandlerRequest, RequestBody, SubrequestLoad, SubrequestSource};
 use lowroad_http::method::Method;
 use lowroad_http::version::HttpVersion;
@@ -20,7 +22,7 @@ use super::super::call::{FetchRequest, HostedCall};
 use super::super::identity::ModuleIdentity;
 use super::super::library::LibraryCode;
 use super::super::{Instance, ModuleBackend};
-use super::messages::{CallHead, EventReply, FromModule, ToModule};
+use super::messages::{CallHead, EventReply, FromModule, LineRequest, ToModule};
 
 type ServedCall = <LibraryCode as ModuleBackend>::CallInstance;
 
@@ -41,10 +43,13 @@ pub fn serve(mut socket: UnixStream) -> std::io::Result<()> {
         return Err(std::io::Error::other("the first message must be the start"));
     };
     let lines = out.clone();
-    let sink = Box::new(move |level, text: &str| {
+    let sink = Box::new(move |level, text: &str, label: Option<&RequestLabel>| {
         // Log lines are sent to the server, since this process cannot open the server's log.
-        let (level, text) = (level as u32, text.to_string());
-        lines.send(&FromModule::Line { level, text });
+        lines.send(&FromModule::Line {
+            level: level as u32,
+            text: text.to_string(),
+            request: label.map(LineRequest::from),
+        });
     });
     let identity = Arc::new(ModuleIdentity::with_sink(&name, settings, sink));
     let code = match LibraryCode::open(&library, &identity, workers) {
@@ -302,7 +307,10 @@ fn request(head: CallHead) -> HandlerRequest {
         objects: Arc::new(RemoteObjects),
         body: RequestBody::none(),
         interims: Default::default(),
-        extra: Default::default(),
+        extra: RequestExtra {
+            request_id: u128::from_be_bytes(head.request_id),
+            ..RequestExtra::default()
+        },
     }
 }
 
