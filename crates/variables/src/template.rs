@@ -12,6 +12,7 @@ use crate::variable::{Dependence, Variable, is_name_byte};
 pub struct Template {
     text: String,
     parts: Vec<TemplatePart>,
+    is_secret: bool,
 }
 
 /// A part of a template. No two texts are adjacent, and none is empty.
@@ -79,6 +80,7 @@ impl Template {
         Ok(Template {
             text: text.to_string(),
             parts,
+            is_secret: false,
         })
     }
 
@@ -89,7 +91,21 @@ impl Template {
             // The text is shown in the notation of templates.
             text: text.replace('$', "$$"),
             parts: Vec::from_iter((!text.is_empty()).then_some(part)),
+            is_secret: false,
         }
+    }
+
+    /// A template without variables, with a text that must not be shown.
+    pub fn secret(text: &str) -> Template {
+        Template {
+            is_secret: true,
+            ..Template::literal(text)
+        }
+    }
+
+    /// Whether the text must not be shown.
+    pub fn is_secret(&self) -> bool {
+        self.is_secret
     }
 
     /// The text as written.
@@ -143,6 +159,7 @@ impl Template {
         Template {
             text: self.text.clone(),
             parts,
+            is_secret: self.is_secret,
         }
     }
 

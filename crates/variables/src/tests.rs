@@ -175,6 +175,30 @@ fn mistakes_are_reported_with_their_position() {
 }
 
 #[test]
+fn values_form_no_dot_segments() {
+    for (text, value, expected) in [
+        ("/safe/$arg_x/y?", "..", "/safe/%252E%252E/y?"),
+        ("/safe/$arg_x?", "..", "/safe/%252E%252E?"),
+        ("/safe/$arg_x", ".", "/safe/%252E?x=."),
+        ("/safe/.$arg_x/y?", ".", "/safe/%252E%252E/y?"),
+        (
+            "https://$host/safe/$arg_x?z=$arg_x",
+            "..",
+            "https://a.example/safe/%252E%252E?z=..",
+        ),
+        ("/safe/$arg_x?", "%2e%2e", "/safe/%252E%252E?"),
+        ("/safe/$arg_x#/../", "...", "/safe/...?x=...#/../"),
+        ("/$arg_x?u=://a/../b", "..", "/%252E%252E?u=://a/../b"),
+    ] {
+        let request = SampleRequest {
+            query: Some(format!("x={value}").into_bytes()),
+            ..SampleRequest::default()
+        };
+        assert_eq!(url(text, &request).as_deref(), Some(expected), "{text}");
+    }
+}
+
+#[test]
 fn values_in_urls_stay_in_their_component() {
     let request = SampleRequest::default();
     for (text, expected) in [

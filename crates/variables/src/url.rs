@@ -39,6 +39,7 @@ impl Template {
                 false => UrlComponent::Authority,
             },
             added_query,
+            has_free_segment: false,
             out,
         };
         for part in self.parts() {
@@ -48,6 +49,9 @@ impl Template {
             }
         }
         writer.end();
+        if writer.has_free_segment {
+            disarm_dot_segments(start, out);
+        }
         if out.get(start) == Some(&b'/') {
             let slashes = out[start..].iter().take_while(|&&byte| byte == b'/');
             let slashes = slashes.count();
@@ -96,6 +100,8 @@ struct UrlWriter<'w> {
     component: UrlComponent,
     /// The request's query, until it is written.
     added_query: Option<&'w [u8]>,
+    /// Whether the path has a value that the client chooses freely.
+    has_free_segment: bool,
     out: &'w mut Vec<u8>,
 }
 
@@ -147,7 +153,10 @@ impl UrlWriter<'_> {
             (UrlComponent::QueryOrFragment, Variable::Capture(number)) => {
                 percent_encode(input.capture(*number), is_query_byte, self.out);
             }
-            (_, variable) => percent_encode(&input.value(variable), is_unreserved, self.out),
+            (component, variable) => {
+                self.has_free_segment |= component == UrlComponent::Path;
+                percent_encode(&input.value(variable), is_unreserved, self.out);
+            }
         }
     }
 
@@ -166,6 +175,38 @@ impl UrlWriter<'_> {
             percent_encode(query, is_graphic, self.out);
         }
     }
+}
+
+/// Encodes the dots of segments `.` and `..` in the path of a URL that begins at `start`, twice: clients and servers
+/// remove such segments, and those that are encoded once, so that a value could lead out of its folder (RFC 3986
+/// §5.2.4). No file or route has the resulting name.
+fn disarm_dot_segments(start: usize, out: &mut Vec<u8>) {
+    let url = &out[start..];
+    let authority = url.windows(3).position(|it| it == b"://").map(|at| at + 3);
+    // A template with an authority begins with the scheme; elsewhere `://` may be in a query.
+    let authority = authority.filter(|_| url.first() != Some(&b'/'));
+    let path_start = start + authority.unwrap_or(0);
+    let is_end = |byte: &u8| matches!(byte, b'?' | b'#');
+    let path_len = out[path_start..].iter().position(is_end);
+    let end = path_start + path_len.unwrap_or(out.len() - path_start);
+    let is_dots = |segment: &[u8]| matches!(segment, b"." | b"..");
+    let path = out[path_start..end].to_vec();
+    let mut segments = path.split(|byte| *byte == b'/');
+    if !segments.clone().any(is_dots) {
+        return;
+    }
+    let rest = out.split_off(end);
+    out.truncate(path_start);
+    let first = segments.next().unwrap_or_default();
+    out.extend_from_slice(first);
+    for segment in segments {
+        out.push(b'/');
+        match is_dots(segment) {
+            true => segment.iter().for_each(|_| out.extend_from_slice(b"%252E")),
+            false => out.extend_from_slice(segment),
+        }
+    }
+    out.extend_from_slice(&rest);
 }
 
 /// Whether a byte of a request target is kept. Browsers treat a backslash as a slash.

@@ -88,9 +88,14 @@ impl PathMap {
 
     /// Translates the path of a reference in a request field, such as Destination (RFC 4918 §10.3), for the origin.
     /// `None` if it is not changed.
-    pub fn origin_reference(&self, reference: &[u8], authority: &[u8]) -> Option<Vec<u8>> {
+    pub fn origin_reference(&self, reference: &[u8], authority: &[u8]) -> Option<OriginReference> {
         let (front, target) = split_reference(reference, authority)?;
-        Some([front, &self.origin_target(target)].concat())
+        // The origin would resolve the segments, to a path without its prefix.
+        if has_dot_segments(target) {
+            return Some(OriginReference::Refused);
+        }
+        let translated = [front, &self.origin_target(target)].concat();
+        Some(OriginReference::Translated(translated))
     }
 
     /// Translates the paths in the fields of a response for the client, which requested `authority`.
@@ -200,6 +205,38 @@ fn split_reference<'r>(reference: &'r [u8], authority: &[u8]) -> Option<(&'r [u8
     let len = rest.iter().position(|byte| b"/?#\\".contains(byte))?;
     let is_same = !authority.is_empty() && rest[..len].eq_ignore_ascii_case(authority);
     (is_same && rest[len] == b'/').then(|| reference.split_at(scheme.len() + len))
+}
+
+/// A reference in a request field for the origin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OriginReference {
+    /// The reference with the origin's path.
+    Translated(Vec<u8>),
+    /// The path has dot segments, so that it may lead out of the route's paths: the field is not sent.
+    Refused,
+}
+
+/// Whether the path of a target has the segment `.` or `..` in any encoding, or an invalid escape, which origins decode
+/// differently.
+fn has_dot_segments(target: &[u8]) -> bool {
+    let end = target.iter().position(|byte| b"?#".contains(byte));
+    let mut rest = &target[..end.unwrap_or(target.len())];
+    let (mut segment_len, mut is_dots) = (0, true);
+    while !rest.is_empty() {
+        let Some((byte, after)) = first_byte(rest) else {
+            return true;
+        };
+        match byte {
+            b'/' | b'\\' if segment_len > 0 && is_dots => return true,
+            b'/' | b'\\' => (segment_len, is_dots) = (0, true),
+            byte => {
+                segment_len += 1;
+                is_dots &= byte == b'.' && segment_len <= 2;
+            }
+        }
+        rest = after;
+    }
+    segment_len > 0 && is_dots
 }
 
 /// The rest of an encoded path after a prefix in the same encoding, if the prefix ends at a segment.

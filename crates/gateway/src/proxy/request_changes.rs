@@ -7,7 +7,7 @@ use lowroad_http::fields::FieldLines;
 use lowroad_http::host;
 use lowroad_variables::{Template, TemplateInput};
 
-use super::path_map::PathMap;
+use super::path_map::{OriginReference, PathMap};
 
 /// The changes to the requests of a route.
 pub struct RequestChanges {
@@ -40,6 +40,12 @@ impl RequestChanges {
             added: set.chain(&rule.append).cloned().collect(),
             pattern: route.pattern.clone(),
         }))
+    }
+
+    /// Whether the value of a field is a secret, which must not be shown.
+    pub fn is_secret(&self, name: &[u8]) -> bool {
+        let mut added = self.added.iter();
+        added.any(|(it, value)| value.is_secret() && it.as_bytes().eq_ignore_ascii_case(name))
     }
 
     /// The value of Host; `None` if it is not changed, or if the result is not a valid host.
@@ -75,8 +81,11 @@ impl RequestChanges {
                 continue;
             }
             let path_map = self.path_map.as_ref().filter(|_| has_name("Destination"));
-            let destination = path_map.and_then(|it| it.origin_reference(value, request.host()));
-            write_line(lines, name, destination.as_deref().unwrap_or(value));
+            match path_map.and_then(|it| it.origin_reference(value, request.host())) {
+                None => write_line(lines, name, value),
+                Some(OriginReference::Translated(value)) => write_line(lines, name, &value),
+                Some(OriginReference::Refused) => {}
+            }
         }
         let is_replaced = |name: &str| self.removed.iter().any(|it| it.eq_ignore_ascii_case(name));
         if let Some(prefix) = client_prefix.filter(|_| !is_replaced("X-Forwarded-Prefix")) {

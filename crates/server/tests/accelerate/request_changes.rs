@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 
+use lowroad_testkit::TempFolder;
 use lowroad_testkit::origin::TestOrigin;
 
 use crate::front::{OriginRequest, TestAccelerator, numbered_response, response};
@@ -40,6 +41,10 @@ fn prefix_of_path_is_replaced_and_reported() {
     front.request("MOVE", "/api/a", destination);
     let moved = front.origin.requests().pop().expect("a request");
     assert_eq!(moved.field("destination"), Some("http://test/v2/b"));
+    let destination = "Destination: http://test/api/%2e%2e/b\r\n";
+    front.request("MOVE", "/api/a", destination);
+    let moved = front.origin.requests().pop().expect("a request");
+    assert_eq!(moved.field("destination"), None);
 }
 
 #[test]
@@ -206,6 +211,67 @@ fn stored_response_is_sent_only_if_the_origin_would_get_the_same_request() {
     assert_eq!(vary.field("vary"), Some("x-tenant, Cookie"));
 }
 
+/// The fields Cache-Control and Vary of a public response to `/x` with these lines in the site.
+fn caching_fields(lines: &str) -> (String, String) {
+    let origin = TestOrigin::with_response(|_| {
+        response(
+            "200 OK",
+            "Cache-Control: public, s-maxage=60, max-age=5\r\n",
+            "x",
+        )
+    });
+    let front = TestAccelerator::with_site(origin, lines);
+    let answer = front.get("/x", "");
+    let values = |name: &str| {
+        let fields = answer.head.lines().filter_map(|line| line.split_once(": "));
+        let named = fields.filter(|(field, _)| field.eq_ignore_ascii_case(name));
+        let values: Vec<&str> = named.map(|(_, value)| value).collect();
+        values.join(", ")
+    };
+    (values("cache-control"), values("vary"))
+}
+
+#[test]
+fn caches_in_front_learn_of_conditions() {
+    let route = "[[site.route]]\npattern = \"/**\"\norigin = \"URL\"\n";
+    let rewrite = "[[site.rewrite]]\nfrom = \"/x\"\nto = \"/y\"\n";
+    let (public, _) = caching_fields(route);
+    assert!(
+        public.contains("public") && public.contains("s-maxage"),
+        "{public}"
+    );
+    for condition in [
+        "addresses = \"192.0.2.1\"",
+        "not = { time = \"Mon 00:00-00:01\" }",
+    ] {
+        let other = format!("[[site.route]]\npattern = \"/**\"\norigin = \"URL\"\n{condition}\n");
+        for lines in [
+            format!("{other}{route}"),
+            format!("{rewrite}{condition}\n{route}"),
+        ] {
+            let (control, _) = caching_fields(&lines);
+            assert!(
+                control.contains("private") && control.contains("max-age=5"),
+                "{control}"
+            );
+            assert!(
+                !control.contains("public") && !control.contains("s-maxage"),
+                "{control}"
+            );
+        }
+    }
+    let (control, vary) = caching_fields(&format!("{rewrite}header = \"X-Mobile\"\n{route}"));
+    assert!(
+        control.contains("public") && vary == "X-Mobile",
+        "{control} {vary}"
+    );
+    let (control, vary) = caching_fields(&format!("{rewrite}argument = \"mobile\"\n{route}"));
+    assert!(
+        control.contains("public") && vary.is_empty(),
+        "{control} {vary}"
+    );
+}
+
 #[test]
 fn response_fields_with_variables_are_not_stored() {
     let front = TestAccelerator::with_site(
@@ -256,19 +322,28 @@ fn redirect_and_rewrite_have_the_same_variables() {
 
 #[test]
 fn explain_shows_the_changed_request() {
-    let front = front(
-        echo(),
-        "/api/**",
-        "origin = \"URL/app\"\nrequest = { set = { X-Client = \"$client\" } }",
+    let folder = TempFolder::new();
+    let key = folder.file("key", "hunter2\n");
+    let lines = format!(
+        "origin = \"URL/app\"\nrequest = {{ set = {{ X-Client = \"$client\", X-Key = {{ file = {key:?} }} }} }}"
     );
+    let front = front(echo(), "/api/**", &lines);
     let url = format!("http://{}/api/x", front.server.address());
-    let explained = front.run_command(&["explain", &url]);
+    let explained = front.run_command(&["explain", &url, "--method", "POST"]);
+    assert!(!explained.contains("hunter2"), "{explained}");
     for text in [
-        "GET /app/x HTTP/1.1",
+        "POST /app/x HTTP/1.1",
+        "X-Key: (a secret)",
         "X-Client: 127.0.0.1",
         "X-Forwarded-Prefix: /api",
     ] {
         assert!(explained.contains(text), "{explained}");
     }
     assert!(front.origin.requests().is_empty());
+    assert!(
+        front
+            .get("/api/x", "")
+            .text()
+            .contains("X-Key: hunter2\r\n")
+    );
 }

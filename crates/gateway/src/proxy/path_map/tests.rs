@@ -169,10 +169,36 @@ fn destination_of_this_server_is_translated_for_the_origin() {
         ("http://other/dav/a", None),
     ] {
         let mapped = map.origin_reference(reference.as_bytes(), b"h");
+        let expected = expected.map(|it| OriginReference::Translated(it.into()));
+        assert_eq!(mapped, expected, "{reference}");
+    }
+}
+
+#[test]
+fn destination_with_dot_segments_is_refused() {
+    let map = map("/dav", "/files");
+    for path in [
+        "/dav/../admin",
+        "/dav/%2e%2E/admin",
+        "/dav/a/..",
+        "/dav/./a",
+        "/dav/..%2fadmin",
+        "/dav/..\\admin",
+        "/dav/%zz/../admin",
+        "/dav/..?x",
+    ] {
+        let refused = Some(OriginReference::Refused);
         assert_eq!(
-            mapped.as_deref(),
-            expected.map(str::as_bytes),
-            "{reference}"
+            map.origin_reference(path.as_bytes(), b"h"),
+            refused,
+            "{path}"
+        );
+    }
+    for path in ["/dav/..a", "/dav/...", "/dav/a.", "/dav/a?/../", "/dav//"] {
+        let mapped = map.origin_reference(path.as_bytes(), b"h");
+        assert!(
+            matches!(mapped, Some(OriginReference::Translated(_))),
+            "{path}"
         );
     }
 }
