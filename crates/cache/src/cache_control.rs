@@ -5,6 +5,8 @@
 //! reading. A caller that can store a response without some fields uses [`CacheControl::no_cache_unqualified`],
 //! [`CacheControl::private_unqualified`] and [`field_names`].
 
+use alloc::vec::Vec;
+
 use lowroad_http::fields::is_token;
 
 /// The largest value of delta-seconds; larger ones are reduced to it (§1.2.2).
@@ -113,6 +115,25 @@ pub fn field_names(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     names
         .map(<[u8]>::trim_ascii)
         .filter(|name| !name.is_empty())
+}
+
+/// A value of Cache-Control that keeps a response out of shared caches (§5.2.2.7), with the directives of these lines
+/// that private caches obey. Malformed directives are omitted.
+pub fn private_value<'l>(lines: impl Iterator<Item = &'l [u8]>) -> Vec<u8> {
+    let mut value = b"private".to_vec();
+    let for_shared: [&[u8]; 4] = [b"public", b"s-maxage", b"proxy-revalidate", b"private"];
+    for (name, argument) in lines.flat_map(CacheDirectives::new).flatten() {
+        if name.is_empty() || for_shared.iter().any(|it| it.eq_ignore_ascii_case(name)) {
+            continue;
+        }
+        value.extend_from_slice(b", ");
+        value.extend_from_slice(name);
+        if let Some(argument) = argument {
+            value.push(b'=');
+            value.extend_from_slice(argument);
+        }
+    }
+    value
 }
 
 /// Whether an argument of `private` or `no-cache` names no field or is not a list of names: the directive then counts

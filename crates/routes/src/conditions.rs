@@ -1,90 +1,59 @@
-//! The conditions of routes on requests, other than the path. Responses then depend on the fields in the conditions,
-//! which Vary lists.
+//! The conditions of routes on requests, other than the path. Responses then depend on the facts in the conditions,
+//! which caches must know.
 
 use std::sync::Arc;
 
-use lowroad_cache::vary;
-use lowroad_config::{RequestConditions, RouteConfig};
+use lowroad_config::RouteConfig;
 use lowroad_handler::{
     Handler, HandlerFailure, HandlerRequest as ProgramRequest, HandlerResponse, HandlerResult,
 };
-use lowroad_http::forwarding;
 
 use crate::request_dependences;
+use crate::response_dependence::ResponseDependence;
 
 /// Whether the name in a condition ends in a wildcard.
 pub fn has_wildcard(name: &str) -> bool {
     name.ends_with('*')
 }
 
-/// The conditions of all routes, and their exceptions.
-fn all_conditions(routes: &[RouteConfig]) -> impl Iterator<Item = &RequestConditions> {
-    let conditions = routes.iter().map(|route| &route.conditions);
-    conditions.flat_map(|it| std::iter::once(it).chain(&it.exceptions))
-}
-
-/// The fields on which the selection among the routes of a site depends, and those on which the requests of `route`
-/// depend, for Vary; `None` if there are none.
-pub fn vary(routes: &[RouteConfig], route: &RouteConfig) -> Option<Arc<str>> {
-    let conditions = all_conditions(routes).flat_map(|conditions| {
-        // All cookies are in one field, so Vary lists the whole field.
-        let cookie = (!conditions.cookies.is_empty()).then_some("Cookie");
-        let headers = conditions.headers.iter().map(|it| it.name.as_str());
-        headers.chain(cookie)
-    });
-    let mut names: Vec<&str> = Vec::new();
-    for name in conditions.chain(request_dependences::fields(route)) {
-        // Vary lists each field once.
-        if !names.iter().any(|listed| listed.eq_ignore_ascii_case(name)) {
-            names.push(name);
-        }
+/// The dependence of the responses of a route: on the facts by which the site's routes are selected, and on those that
+/// requests to the handler contain because of variables.
+pub fn dependence(routes: &[RouteConfig], route: &RouteConfig) -> ResponseDependence {
+    let mut dependence = request_dependences::dependence(route);
+    for route in routes {
+        dependence.add(&ResponseDependence::from_conditions(&route.conditions));
     }
-    (!names.is_empty()).then(|| names.join(", ").into())
+    dependence
 }
 
-/// Whether the selection among routes depends on a fact that is neither in the cache key nor in a field that Vary can
-/// list exactly: the client, the time, a file, a preference, or a field in which proxies describe a client or its request. The stored response
-/// of one route could then be sent for a request to another.
-pub fn depend_on_unkeyed_facts(routes: &[RouteConfig]) -> bool {
-    all_conditions(routes).any(|conditions| {
-        let mut headers = conditions.headers.iter();
-        !conditions.addresses.is_empty()
-            || conditions.has_certificate.is_some()
-            || !conditions.times.is_empty()
-            || conditions.file.is_some()
-            || headers.any(|it| {
-                let name = it.name.to_ascii_lowercase();
-                // Vary takes preferences that mean the same for equal, conditions do not.
-                forwarding::is_report(name.as_bytes()) || vary::is_preference(name.as_bytes())
-            })
-    })
-}
-
-/// A handler that adds fields to Vary in the responses of another handler.
-pub struct VaryingHandler {
+/// A handler that tells caches on what the responses of another handler depend.
+pub struct DependentHandler {
     /// The wrapped handler.
     pub inner: Arc<dyn Handler>,
-    /// The value of Vary.
-    pub vary: Arc<str>,
+    /// The dependence of the responses.
+    pub dependence: Arc<ResponseDependence>,
 }
 
-impl Handler for VaryingHandler {
+impl Handler for DependentHandler {
     fn inner_handler(&self) -> Option<&dyn Handler> {
         Some(&*self.inner)
     }
 
     fn begin(self: Arc<Self>, worker: usize, request: ProgramRequest) -> HandlerResult {
-        let vary = self.vary.clone();
-        let with_vary = move |result: Result<HandlerResponse, HandlerFailure>| {
-            result.map(|response| response.field("Vary", &*vary))
+        let dependence = self.dependence.clone();
+        let changed = move |result: Result<HandlerResponse, HandlerFailure>| {
+            result.map(|mut response| {
+                dependence.apply(&mut response.fields);
+                response
+            })
         };
         match self.inner.clone().begin(worker, request) {
-            HandlerResult::Ready(result) => HandlerResult::Ready(with_vary(result)),
+            HandlerResult::Ready(result) => HandlerResult::Ready(changed(result)),
             HandlerResult::OnRuntime(future) => {
-                HandlerResult::OnRuntime(Box::pin(async move { with_vary(future.await) }))
+                HandlerResult::OnRuntime(Box::pin(async move { changed(future.await) }))
             }
             HandlerResult::OnWorker(future) => {
-                HandlerResult::OnWorker(Box::pin(async move { with_vary(future.await) }))
+                HandlerResult::OnWorker(Box::pin(async move { changed(future.await) }))
             }
         }
     }

@@ -19,6 +19,7 @@ pub mod modules;
 #[cfg(feature = "sql")]
 mod pages;
 mod request_dependences;
+pub mod response_dependence;
 pub mod response_redirect;
 pub mod route_builder;
 mod route_index;

@@ -1,51 +1,40 @@
 //! The parts of a client's request on which the request to a handler depends because of variables, and the consequences
 //! for caches: a response is stored only if the cache key and Vary distinguish the requests to which it belongs.
 //!
-//! Programs get the whole request in any case (RFC 3875), and know that they must send Vary or no lifetime. So only the
-//! fields that are set for origins count.
+//! Programs get the whole request in any case (RFC 3875), and should send Vary or no lifetime. But a parameter that the
+//! operator makes from a field or the client is a sign that they use it, so it counts like a field of a request to an
+//! origin.
 
-use lowroad_cache::vary;
 use lowroad_config::{RouteConfig, RouteTo};
 use lowroad_http::forwarding;
-use lowroad_variables::{Dependence, Template, Variable};
+use lowroad_variables::Dependence;
 
-/// Whether requests to the handler contain the identifier of the request.
-pub fn uses_request_id(route: &RouteConfig) -> bool {
+use crate::response_dependence::ResponseDependence;
+
+/// The dependence of requests to the handler of a route on the client's request, because of variables. A field in which
+/// proxies report the client does not count: without such a setting, the server sends these fields, too.
+pub fn dependence(route: &RouteConfig) -> ResponseDependence {
     let env = match &route.to {
         RouteTo::Cgi(cgi) => &cgi.env[..],
         RouteTo::FastCgi(fastcgi) => &fastcgi.env,
         RouteTo::Module(_) | RouteTo::Origin(_) | RouteTo::Pages(_) => &[],
     };
-    let lines = route.request.set.iter().chain(&route.request.append);
-    let has_id = |value: &Template| value.variables().any(|it| *it == Variable::RequestId);
-    lines.chain(env).any(|(_, value)| has_id(value))
-}
-
-/// Whether requests depend on the client in a way that Vary can't express. A field in which proxies report the client
-/// does not count: without such a setting, the server sends these fields, too.
-pub fn depends_on_client(route: &RouteConfig) -> bool {
-    route
-        .request
-        .dependences()
-        .any(|(name, dependence)| match dependence {
-            Dependence::Client => !forwarding::is_report(name.as_bytes()),
-            // Any client can send these fields, and no cache key contains them.
-            Dependence::Field(field) => {
-                let field = field.to_ascii_lowercase();
-                // Vary takes preferences that mean the same for equal, variables do not.
-                forwarding::is_report(field.as_bytes()) || vary::is_preference(field.as_bytes())
+    let of_env = env.iter().flat_map(|(_, value)| value.dependences());
+    let of_env = of_env.map(|dependence| (None, dependence));
+    let of_fields = route.request.dependences();
+    let of_fields = of_fields.map(|(name, dependence)| (Some(name), dependence));
+    let mut found = ResponseDependence::default();
+    for (name, dependence) in of_fields.chain(of_env) {
+        match dependence {
+            Dependence::Client => {
+                let is_report = name.is_some_and(|name| forwarding::is_report(name.as_bytes()));
+                found.is_private |= !is_report;
             }
-            Dependence::Request | Dependence::CacheKey => false,
-        })
-}
-
-/// The request fields on which requests depend, for Vary.
-pub fn fields(route: &RouteConfig) -> impl Iterator<Item = &str> {
-    let dependences = route.request.dependences();
-    dependences.filter_map(|(_, dependence)| match dependence {
-        Dependence::Field(field) => Some(field),
-        Dependence::Client | Dependence::Request | Dependence::CacheKey => None,
-    })
+            Dependence::Field(field) => found.add_field(field),
+            Dependence::Request | Dependence::CacheKey => {}
+        }
+    }
+    found
 }
 
 #[cfg(test)]
@@ -76,9 +65,32 @@ mod tests {
             ("remove = \"Cookie\"", false, &[]),
         ] {
             let route = route(request);
-            assert_eq!(depends_on_client(&route), is_private, "{request}");
-            assert!(fields(&route).eq(vary.iter().copied()), "{request}");
-            assert_eq!(uses_request_id(&route), request.contains("request_id"));
+            let found = dependence(&route);
+            assert_eq!(found.is_private, is_private, "{request}");
+            let expected = (!vary.is_empty()).then(|| vary.join(", "));
+            assert_eq!(found.vary(), expected, "{request}");
+        }
+    }
+
+    #[test]
+    fn parameters_of_programs_count_like_fields() {
+        for (env, is_private, vary) in [
+            ("A = \"$host\"", false, None),
+            ("A = \"$cookie_a\"", false, Some("Cookie")),
+            ("A = \"$client\"", true, None),
+        ] {
+            for to in ["cgi = true", "fastcgi = \"127.0.0.1:9000\""] {
+                let text = format!(
+                    "[[site]]\nroot = \"r\"\n[[site.route]]\npattern = \"/a/**\"\n{to}\nenv = {{ {env} }}"
+                );
+                let config = lowroad_config::parse(&text, Path::new("f")).expect("a configuration");
+                let found = dependence(&config.sites[0].routes[0]);
+                assert_eq!(
+                    (found.is_private, found.vary().as_deref()),
+                    (is_private, vary),
+                    "{env}"
+                );
+            }
         }
     }
 }

@@ -17,7 +17,7 @@ use rustix::process::{Resource, getrlimit};
 use tokio::runtime::Handle;
 
 use crate::compression_handler::{self, CompressingHandler, CompressionLimits};
-use crate::conditions::{self, VaryingHandler};
+use crate::conditions::{self, DependentHandler};
 use crate::handler_kinds::{
     self, HandlerKind, LabelledHandler, OpenContext, OpenedKind, RouteContext,
 };
@@ -61,7 +61,7 @@ impl HandlerRuntime {
     pub fn start(logger: ErrorLogger, workers: Vec<WorkerHandle>) -> io::Result<HandlerRuntime> {
         let notice_logger = logger.clone();
         let notice: OperatorNotice =
-            Arc::new(move |text| notice_logger.warn(format_args!("{text}")));
+            Arc::new(move |text, _| notice_logger.warn(format_args!("{text}")));
         Ok(HandlerRuntime {
             lanes: LaneThreads::start(workers.len())?,
             kinds: handler_kinds::built_in(&workers, notice).map_err(io::Error::other)?,
@@ -108,7 +108,7 @@ impl HandlerRuntime {
         let kinds = kinds.map(|kind| kind.open(config, &context));
         let kinds = OpenedKinds(kinds.collect::<Result<_, _>>()?);
         let logger = self.logger.clone();
-        let notice: OperatorNotice = Arc::new(move |text| logger.warn(format_args!("{text}")));
+        let notice: OperatorNotice = Arc::new(move |text, _| logger.warn(format_args!("{text}")));
         let compressors = CompressionLimits::new(
             config.limits.compressors_max,
             self.compression_counters.clone(),
@@ -149,14 +149,16 @@ impl HandlerSet<'_> {
         site: &config::SiteConfig,
         find_switch: FindSwitch<'_>,
     ) -> Result<RouteTable, String> {
-        let depends_on_unkeyed_facts = conditions::depend_on_unkeyed_facts(&site.routes);
         let routes = site.routes.iter().map(|rules| {
             let (label, mut handler) = self.handler(rules, site.symlinks)?;
-            // Vary is added on all routes of the site: a cache must know all fields on which the selection of the route
-            // depends.
-            if let Some(vary) = conditions::vary(&site.routes, rules) {
-                let inner = handler;
-                handler = Arc::new(VaryingHandler { inner, vary });
+            // All routes of the site have the dependence of their selection: a cache must know it for each of them.
+            let dependence = conditions::dependence(&site.routes, rules);
+            let is_private = dependence.is_private;
+            if !dependence.is_empty() {
+                handler = Arc::new(DependentHandler {
+                    inner: handler,
+                    dependence: Arc::new(dependence),
+                });
             }
             let needs_length = matches!(rules.to, RouteTo::Cgi(_) | RouteTo::FastCgi(_));
             // CGI requires CONTENT_LENGTH before the body (RFC 3875 §4.1.2), so a chunked body is buffered.
@@ -173,7 +175,8 @@ impl HandlerSet<'_> {
                 CompressingHandler::wrap(handler, rules, &site.compress, &self.compressors);
             let spools = rules.response_buffering.then(|| self.spools.clone());
             let mut route = Route::new(rules, label, handler, spools, find_switch);
-            route.never_stores |= depends_on_unkeyed_facts;
+            // The stored response of one route could be sent for a request to another.
+            route.never_stores |= is_private;
             Ok(route)
         });
         let routes = routes.collect::<Result<_, String>>()?;

@@ -41,8 +41,6 @@ pub struct Route {
     pub never_stores: bool,
     /// The longest request body in bytes, if it is shorter than that of the site.
     pub body_len_max: Option<u64>,
-    /// Whether requests to the handler contain `$request_id`.
-    pub uses_request_id: bool,
     /// Requests that the handler always answers, regardless of stored responses.
     bypass: Option<BypassRules>,
     /// Whether only rewrites and internal redirects can reach the route.
@@ -106,9 +104,8 @@ impl Route {
                 }
             },
             never_stores: rules.keep == ResponseStorage::Never
-                || request_dependences::depends_on_client(rules),
+                || request_dependences::dependence(rules).is_private,
             body_len_max: rules.body_len_max,
-            uses_request_id: request_dependences::uses_request_id(rules),
             bypass: rules.caching.bypass.as_ref().map(bypass),
             allows_internal_redirects: match rules.to {
                 RouteTo::Cgi(_) | RouteTo::FastCgi(_) => true,

@@ -404,6 +404,12 @@ impl NameTable {
 }
 
 impl Site {
+    /// Whether fields of responses depend on the request.
+    #[inline]
+    pub fn has_request_lines(&self) -> bool {
+        self.rules.header_patterns.has_variables() || self.path_conditions.is_some()
+    }
+
     fn new(
         rules: &config::SiteConfig,
         identity: SiteFingerprint,

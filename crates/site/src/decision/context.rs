@@ -7,6 +7,7 @@ use lowroad_config::RequestPath;
 use lowroad_http::request::OwnedRequest;
 use lowroad_http::status::StatusCode;
 use lowroad_request_conditions::ConditionInput;
+use lowroad_routes::response_dependence::ResponseDependence;
 use lowroad_routes::routes::Route;
 use lowroad_site_rules::{PathMatches, SiteFields};
 
@@ -107,9 +108,20 @@ impl RequestContext<'_> {
         }
     }
 
-    /// Sets the fields of the response that depend on the request. Returns whether there are any.
+    /// Sets the fields of the response that depend on the request: those with variables, and those that tell caches of
+    /// the conditions of redirects and rewrites. Returns whether rules with variables apply.
     #[inline(never)]
-    pub fn set_variable_fields(&self, responder: &mut RequestResponder<'_, '_>) -> bool {
+    pub fn set_request_lines(&self, responder: &mut RequestResponder<'_, '_>) -> bool {
+        let (mut lines, has_variables) = match self.site.rules.header_patterns.has_variables() {
+            true => self.variable_lines(responder),
+            false => (Vec::new(), false),
+        };
+        self.response_dependence().write_lines(&mut lines);
+        responder.response.set_request_lines(lines);
+        has_variables
+    }
+
+    fn variable_lines(&self, responder: &RequestResponder<'_, '_>) -> (Vec<u8>, bool) {
         let redirect = self
             .rewritten_target
             .and_then(|rewritten| rewritten.redirect_fields());
@@ -117,9 +129,19 @@ impl RequestContext<'_> {
         let path = redirect.map_or(self.path, |(path, _)| path);
         let rules = SiteFields::new(&self.site.rules, path, StatusCode::OK);
         let lines = rules.expand_variables(path, &self.facts(responder));
-        let has_lines = rules.has_variables();
-        responder.response.set_request_lines(lines);
-        has_lines
+        (lines, rules.has_variables())
+    }
+
+    /// The dependence of the response on conditions of redirects and rewrites.
+    pub fn response_dependence(&self) -> ResponseDependence {
+        let conditions = self.site.path_conditions.as_ref();
+        let mut found = conditions.map_or_else(ResponseDependence::default, |conditions| {
+            conditions.dependence(&self.matches)
+        });
+        if let Some(rewritten) = self.rewritten_target {
+            found.add(&rewritten.dependence);
+        }
+        found
     }
 
     /// The site and the path with the rules that apply to the response.

@@ -155,6 +155,8 @@ pub enum TraceEvent<'s> {
     Chosen(&'s StoredObject),
     /// The handler of this route answers.
     Route(&'s Route),
+    /// The response has no key, for this reason, so it is neither stored nor reused.
+    Unkeyed(&'static str),
     /// The stored response with this key, if there is one for this request, cannot be used now.
     Unused(Option<&'s CacheKey>, Option<&'s (ObjectArc, Reusability)>),
     /// A stored response of this route's handler is reused.

@@ -10,8 +10,8 @@ use lowroad_response_cache::calls::{CallStatus, HandlerCall};
 use lowroad_response_cache::reply::HandlerReply;
 use lowroad_response_cache::reuse::{CacheKey, KeyFacts, RequestedPart};
 use lowroad_response_cache::storage::{HitKind, StoredResponse};
-use lowroad_routes::response_redirect;
 use lowroad_routes::routes::Route;
+use lowroad_routes::{response_dependence, response_redirect};
 use lowroad_store::key::SiteScope;
 use lowroad_store::object::ObjectKind;
 use lowroad_store::validity::Reusability;
@@ -347,17 +347,25 @@ impl<W: Effects> ResponseLookup<'_, W> {
         let is_from_handler = context
             .rewritten_target
             .is_some_and(|rewritten| rewritten.is_from_handler());
-        if route.never_stores
-            || is_from_handler
-            || context.has_conditional_target()
-            || route.bypasses(responder.request)
-            || has_body
-        {
-            return None;
-        }
         let tls = responder.exchange.tls.as_ref();
-        if !route.is_origin && tls.is_some_and(|it| it.client.is_some()) {
+        let reason = if route.never_stores {
+            "nothing of this route is stored: keep = \"never\", or its selection or its requests depend on the client, the time or a file"
+        } else if is_from_handler {
+            "a program's internal redirect has set the target"
+        } else if context.has_conditional_target() {
+            "a rewrite with conditions may apply to the path"
+        } else if route.bypasses(responder.request) {
+            "the request is excluded: by credentials or a proxy's fields; with `attach --worker` also by Cookie, Cache-Control or its path"
+        } else if has_body {
+            "the request has a body"
+        } else if !route.is_origin && tls.is_some_and(|it| it.client.is_some()) {
             // A program gets the client's certificate and need not send Vary for it, so its response cannot be shared.
+            "a program gets the client's certificate"
+        } else {
+            ""
+        };
+        if !reason.is_empty() {
+            effects.trace(TraceEvent::Unkeyed(reason));
             return None;
         }
         let is_https = responder.exchange.is_https();
@@ -379,7 +387,20 @@ impl<W: Effects> ResponseLookup<'_, W> {
                 hash,
             );
         }
-        KeyFacts::from_request(responder.request, route.is_origin, site, self.key, hash)
+        let facts =
+            KeyFacts::from_request(responder.request, route.is_origin, site, self.key, hash);
+        if facts.is_none() {
+            effects.trace(TraceEvent::Unkeyed(match responder.request.method {
+                Method::Get | Method::Head if route.is_origin => {
+                    "the request has a field that caches can't evaluate: If-Match, If-Unmodified-Since, X-HTTP-Method-Override or Connection"
+                }
+                Method::Get | Method::Head => {
+                    "the request has credentials (Authorization), or a field such as If-Match or X-HTTP-Method-Override"
+                }
+                _ => "only responses to GET and HEAD are stored",
+            }));
+        }
+        facts
     }
 
     /// Answers with a handler's response that has been stored.
@@ -466,6 +487,12 @@ impl<W: Effects> ResponseLookup<'_, W> {
         };
         let status = match reply {
             Ok(mut reply) => {
+                // A line `private` is added to each response, but `public` and `s-maxage` beside it would contradict it.
+                if context.site.path_conditions.is_some()
+                    && context.response_dependence().is_private
+                {
+                    response_dependence::make_private(&mut reply.response.fields);
+                }
                 if let Some((_, fields)) = first {
                     response_redirect::add_fields(fields, &mut reply.response);
                 }

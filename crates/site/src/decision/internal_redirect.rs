@@ -66,6 +66,7 @@ fn rewrite_target(
         replaced_path: context.path.into(),
         stage,
         is_conditional: context.has_conditional_target(),
+        dependence: context.response_dependence(),
         redirect_count: context
             .rewritten_target
             .map_or(0, |rewritten| rewritten.redirect_count),
@@ -317,9 +318,8 @@ fn continue_with_target<W: Effects>(
         is_fallback: false,
         rewritten_target: Some(&rewritten),
     };
-    // With fields of a handler's response, the header rules of the path that the client requested apply.
-    if site.rules.header_patterns.has_variables() && rewritten.redirect_fields().is_none() {
-        context.set_variable_fields(responder);
+    if site.has_request_lines() {
+        context.set_request_lines(responder);
     }
     if !has_required_certificate(&context.matches, responder.exchange) {
         effects.trace(TraceEvent::NoClientCertificate);

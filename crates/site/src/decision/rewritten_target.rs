@@ -5,6 +5,7 @@ use std::sync::Arc;
 use lowroad_handler::ResponseFields;
 use lowroad_http::method::Method;
 use lowroad_response_cache::calls::InternalTarget;
+use lowroad_routes::response_dependence::ResponseDependence;
 
 /// A target that replaces the requested one.
 pub struct RewrittenTarget {
@@ -16,6 +17,8 @@ pub struct RewrittenTarget {
     pub(super) stage: RewriteStage,
     /// Whether it depends on conditions on the request other than its path.
     pub(super) is_conditional: bool,
+    /// The dependence of responses on these conditions.
+    pub(super) dependence: ResponseDependence,
     /// The number of internal redirects by handlers so far.
     pub(super) redirect_count: u8,
     /// The method and path that the client sent.

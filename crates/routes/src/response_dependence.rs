@@ -1,0 +1,156 @@
+//! The parts of a request on which a response depends although they are not in its URL, and what caches in front of the
+//! server have to know of them.
+
+use lowroad_cache::cache_control;
+use lowroad_cache::vary;
+use lowroad_config::RequestConditions;
+use lowroad_http::fields::{ResponseFields, StandardHeader};
+use lowroad_http::forwarding;
+
+/// Fields with lifetimes for caches of a kind. They would override Cache-Control there (RFC 9213 §2.2).
+const TARGETED_FIELDS: [&str; 2] = ["CDN-Cache-Control", "Surrogate-Control"];
+
+/// The dependence of a response on the request, other than on its URL.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResponseDependence {
+    /// It depends on a fact that Vary can't name: the client, the time, or the existence of a file.
+    pub is_private: bool,
+    /// The request fields on which it depends.
+    fields: Vec<String>,
+}
+
+impl ResponseDependence {
+    /// The dependence of a choice by conditions. Conditions on the URL do not count.
+    pub fn from_conditions(conditions: &RequestConditions) -> ResponseDependence {
+        let mut dependence = ResponseDependence {
+            is_private: !conditions.addresses.is_empty()
+                || conditions.has_certificate.is_some()
+                || !conditions.times.is_empty()
+                || conditions.file.is_some(),
+            fields: Vec::new(),
+        };
+        for condition in &conditions.headers {
+            dependence.add_field(&condition.name);
+        }
+        // All cookies are in one field, so Vary lists the whole field.
+        if !conditions.cookies.is_empty() {
+            dependence.add_field("Cookie");
+        }
+        for exception in &conditions.exceptions {
+            dependence.add(&ResponseDependence::from_conditions(exception));
+        }
+        dependence
+    }
+
+    /// Adds a request field.
+    pub fn add_field(&mut self, name: &str) {
+        let lower = name.to_ascii_lowercase();
+        // Any client can send the fields in which proxies report a client. Vary takes preferences that mean the same for
+        // equal, conditions and variables do not.
+        self.is_private |=
+            forwarding::is_report(lower.as_bytes()) || vary::is_preference(lower.as_bytes());
+        // Vary lists each field once.
+        if !self
+            .fields
+            .iter()
+            .any(|listed| listed.eq_ignore_ascii_case(name))
+        {
+            self.fields.push(name.to_owned());
+        }
+    }
+
+    /// Adds another dependence.
+    pub fn add(&mut self, other: &ResponseDependence) {
+        self.is_private |= other.is_private;
+        other.fields.iter().for_each(|name| self.add_field(name));
+    }
+
+    /// Whether the response depends on its URL only.
+    pub fn is_empty(&self) -> bool {
+        !self.is_private && self.fields.is_empty()
+    }
+
+    /// The value of Vary; `None` without fields.
+    pub fn vary(&self) -> Option<String> {
+        (!self.fields.is_empty()).then(|| self.fields.join(", "))
+    }
+
+    /// Appends field lines that tell caches of the dependence.
+    pub fn write_lines(&self, out: &mut Vec<u8>) {
+        if let Some(vary) = self.vary() {
+            out.extend_from_slice(format!("Vary: {vary}\r\n").as_bytes());
+        }
+        if self.is_private {
+            out.extend_from_slice(b"Cache-Control: private\r\n");
+        }
+    }
+
+    /// Changes the fields of a response so that caches know of the dependence.
+    pub fn apply(&self, fields: &mut ResponseFields) {
+        if let Some(vary) = self.vary() {
+            fields.push("Vary", vary.as_bytes());
+        }
+        if self.is_private {
+            make_private(fields);
+        }
+    }
+}
+
+/// Makes a response private: no shared cache may store it (RFC 9111 §5.2.2.7).
+pub fn make_private(fields: &mut ResponseFields) {
+    let control = cache_control::private_value(fields.values("Cache-Control"));
+    let mut changed = ResponseFields::new();
+    if let Some(date) = fields.date() {
+        changed.set_date(*date);
+    }
+    for (name, value) in fields.iter() {
+        let is_targeted = TARGETED_FIELDS
+            .iter()
+            .any(|it| it.eq_ignore_ascii_case(name));
+        let is_control =
+            StandardHeader::find(name.as_bytes()) == Some(StandardHeader::CacheControl);
+        if !is_targeted && !is_control {
+            changed.push(name, value);
+        }
+    }
+    changed.push("Cache-Control", &control);
+    *fields = changed;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn private_response_has_no_lifetime_for_shared_caches() {
+        let mut fields = ResponseFields::new();
+        for (name, value) in [
+            ("cache-control", "public, max-age=60"),
+            ("A", "b"),
+            ("Cache-Control", "s-maxage=600, no-transform"),
+            ("CDN-Cache-Control", "max-age=600"),
+        ] {
+            fields.push(name, value.as_bytes());
+        }
+        make_private(&mut fields);
+        let lines: Vec<_> = fields.iter().collect();
+        let expected: [(&str, &[u8]); 2] = [
+            ("A", b"b"),
+            ("Cache-Control", b"private, max-age=60, no-transform"),
+        ];
+        assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn fields_are_listed_once_and_reports_are_private() {
+        let mut dependence = ResponseDependence::default();
+        dependence.add_field("X-A");
+        dependence.add_field("x-a");
+        assert_eq!(
+            (dependence.vary().as_deref(), dependence.is_private),
+            (Some("X-A"), false)
+        );
+        dependence.add_field("X-Forwarded-For");
+        assert!(dependence.is_private);
+    }
+}
