@@ -182,6 +182,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             is_body_incomplete: false,
             is_refused: false,
             refusal_reason: None,
+            answering_rule: 0,
             is_user: false,
             has_client_ended: false,
             metric_scope: 0,

@@ -81,6 +81,8 @@ pub struct Exchange {
     pub is_refused: bool,
     /// The limit at which the service has refused the request, for its statistics.
     pub refusal_reason: Option<RefusalReason>,
+    /// A number that the service uses for its statistics: the kind of the rule that answers the request. 0 for none.
+    pub answering_rule: u8,
     /// The service has verified the user named by the request.
     pub is_user: bool,
     /// The client has ended its direction of the connection while the request was deferred, so it may be gone: the
@@ -126,6 +128,7 @@ impl Exchange {
             is_body_incomplete: false,
             is_refused: false,
             refusal_reason: None,
+            answering_rule: 0,
             is_user: false,
             has_client_ended: false,
             metric_scope: 0,

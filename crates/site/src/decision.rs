@@ -38,13 +38,14 @@ use lowroad_http::method::Method;
 use lowroad_http::request::{PartialRequest, Request, RequestTarget};
 use lowroad_http::status::StatusCode;
 use lowroad_limits::RefusalReason;
-use lowroad_log::ErrorLogger;
+use lowroad_log::{ErrorLogger, LogLevel};
 use lowroad_metrics::MetricScope;
 use lowroad_response_cache::calls::HandlerCalls;
 use lowroad_response_cache::handler_outcome::HandlerOutcome;
 use lowroad_store::clock;
 
 use crate::access::{RequestOutcome, WorkerAccessLog};
+use crate::answering_rule::AnsweringRule;
 use crate::cache_counters::CacheCounters;
 use crate::is_from_daemon;
 use crate::request_metrics::{MetricsRecorder, RequestMetrics, ResponseRecord};
@@ -323,6 +324,7 @@ impl<W: Effects> RequestDecider<'_, W> {
             && let Some(location) = https_location(self.sites, site, responder)
         {
             self.effects.trace(TraceEvent::Redirect(&location));
+            AnsweringRule::Https.note(responder.exchange);
             return generated_response(responder.redirect_to_tls(&location));
         }
         let context = RequestContext {
@@ -342,7 +344,7 @@ impl<W: Effects> RequestDecider<'_, W> {
             is_fallback: false,
             rewritten_target: None,
         };
-        if site.rules.header_patterns.has_variables() && context.set_variable_fields(responder) {
+        if site.has_request_lines() && context.set_request_lines(responder) {
             // The soft-interrupt level would send the fields of one response to all clients.
             self.effects.trace(TraceEvent::HasAccessRules);
             if is_from_daemon(request.user_agent(), responder.exchange.peer) {
@@ -423,8 +425,8 @@ impl<W: Effects> RequestDecider<'_, W> {
             is_fallback: pending.is_fallback,
             rewritten_target: pending.rewritten_target.as_ref(),
         };
-        if pending.site.rules.header_patterns.has_variables() {
-            context.set_variable_fields(responder);
+        if pending.site.has_request_lines() {
+            context.set_request_lines(responder);
         }
         let mut lookup = ResponseLookup {
             sites: self.sites,
@@ -436,7 +438,9 @@ impl<W: Effects> RequestDecider<'_, W> {
             // The request is refused, not resumed: a wrong event must not admit a request with a pending password
             // check.
             let message = "a request was resumed by an event that it did not wait for";
-            self.logger.error(format_args!("internal error: {message}"));
+            let message = format_args!("internal error: {message}");
+            self.logger
+                .log_request(LogLevel::Error, message, &responder.label());
             return generated_response(
                 responder.refuse(Some(context.site_path()), StatusCode::INTERNAL_ERROR),
             );

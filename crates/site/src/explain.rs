@@ -65,9 +65,20 @@ pub struct ExplainView {
     pub logger: ErrorLogger,
 }
 
-/// Explains how a GET request for `url` with these fields would be answered. `None` if no listener uses its port. The
-/// URL selects the listener; as with curl, a Host among the fields replaces that of the URL.
-pub fn explain(view: &ExplainView, url: &str, fields: &[String]) -> Option<String> {
+/// A request to explain, without a body.
+#[derive(Clone, Copy, Debug)]
+pub struct ExplainedRequest<'r> {
+    /// The method.
+    pub method: &'r str,
+    /// The URL; it selects the listener.
+    pub url: &'r str,
+    /// The fields, as lines. As with curl, a Host among them replaces that of the URL.
+    pub fields: &'r [String],
+}
+
+/// Explains how a request would be answered. `None` if no listener uses its port.
+pub fn explain(view: &ExplainView, explained: ExplainedRequest<'_>) -> Option<String> {
+    let url = explained.url;
     let (authority, target) = split(url);
     let is_https = is_https(url);
     let port = host::port(authority.as_bytes()).unwrap_or(default_port(is_https));
@@ -84,8 +95,8 @@ pub fn explain(view: &ExplainView, url: &str, fields: &[String]) -> Option<Strin
     // For a host name, any listener of the port is suitable; the first is used.
     let exact = at_port().find(|(_, address)| address.ip().to_string() == ip);
     let (listener, _) = exact.or_else(|| at_port().next())?;
-    let head = request_head(authority, &target, fields);
-    let mut out = format!("GET {}\n", visible(url));
+    let head = explained.head(authority, &target);
+    let mut out = format!("{} {}\n", visible(explained.method), visible(url));
     match h1::parse(head.as_bytes(), &view.limits) {
         Ok(Some(_)) => {
             let loader = view.fetcher.loader();
@@ -98,23 +109,25 @@ pub fn explain(view: &ExplainView, url: &str, fields: &[String]) -> Option<Strin
     Some(out)
 }
 
-/// The head of a GET request. As with curl, a Host among the fields replaces `authority`, and an empty one leaves the
-/// field out: behind a port mapping or a proxy, clients send another Host than the URL at which the server listens.
-pub fn request_head(authority: &str, target: &str, fields: &[String]) -> String {
-    let is_host = |field: &String| {
-        let (name, _) = field.split_once(':').unwrap_or_default();
-        name.trim().eq_ignore_ascii_case("host")
-    };
-    let mut head = format!("GET {target} HTTP/1.1\r\n");
-    if !fields.iter().any(is_host) {
-        let _ = write!(head, "Host: {authority}\r\n");
+impl ExplainedRequest<'_> {
+    /// The head of the request. As with curl, a Host among the fields replaces `authority`, and an empty one leaves the
+    /// field out: behind a port mapping or a proxy, clients send another Host than the URL at which the server listens.
+    pub fn head(&self, authority: &str, target: &str) -> String {
+        let is_host = |field: &String| {
+            let (name, _) = field.split_once(':').unwrap_or_default();
+            name.trim().eq_ignore_ascii_case("host")
+        };
+        let mut head = format!("{} {target} HTTP/1.1\r\n", self.method);
+        if !self.fields.iter().any(is_host) {
+            let _ = write!(head, "Host: {authority}\r\n");
+        }
+        let is_left_out = |field: &&String| is_host(field) && field.trim().ends_with(':');
+        for field in self.fields.iter().filter(|field| !is_left_out(field)) {
+            let _ = write!(head, "{}\r\n", field.trim());
+        }
+        head.push_str("\r\n");
+        head
     }
-    let is_left_out = |field: &&String| is_host(field) && field.trim().ends_with(':');
-    for field in fields.iter().filter(|field| !is_left_out(field)) {
-        let _ = write!(head, "{}\r\n", field.trim());
-    }
-    head.push_str("\r\n");
-    head
 }
 
 /// Whether the scheme of a URL is https.
@@ -211,6 +224,8 @@ struct TraceNotes {
     rewrites: Vec<String>,
     /// Whether the last one of `rules` refuses the request.
     is_refused: bool,
+    /// Why the response has no cache key.
+    unkeyed_reason: &'static str,
     /// Whether the object had to be loaded.
     is_loaded: bool,
     /// The other content codings of the object.
@@ -366,6 +381,7 @@ impl Effects for ExplainTrace<'_> {
                     false => "handler: generated for each request",
                 };
             }
+            TraceEvent::Unkeyed(reason) => notes.unkeyed_reason = reason,
             TraceEvent::Unused(key, found) => {
                 let reason = key.and_then(|key| self.view.store.unstored_reasons.find(key.hash));
                 notes.record_unused(key, found.map(|(object, _)| &**object), reason);
@@ -451,10 +467,8 @@ impl TraceNotes {
         reason: Option<StorageRefusal>,
     ) {
         let Some(key) = key else {
-            let stored = "no: such a request always goes to the origin (keep = \"never\", a body, \
-                          preconditions, credentials, Connection; with `attach --worker` also \
-                          Cookie, Cache-Control and excluded paths)";
-            return self.details.push(("stored", stored.into()));
+            let stored = format!("no, and the response will not be: {}", self.unkeyed_reason);
+            return self.details.push(("stored", stored));
         };
         let (host, target) = key::handler_key_parts(&key.bytes).unwrap_or_default();
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();

@@ -8,6 +8,7 @@ mod access_details;
 mod access_filter;
 pub mod access_sink;
 mod access_upstream;
+pub mod answering_rule;
 pub mod cache_counters;
 pub mod decision;
 pub mod explain;

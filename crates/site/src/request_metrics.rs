@@ -17,6 +17,7 @@ use lowroad_response_cache::storage::HitKind;
 use lowroad_store::clock;
 
 use crate::access::{AccessRecord, RequestOutcome};
+use crate::answering_rule::AnsweringRule;
 use crate::decision::CLIENT_GONE;
 use crate::request_traces::ServerSpan;
 
@@ -117,6 +118,8 @@ pub struct ScopeMetrics {
     truncated: WorkerCounter,
     /// The number of requests refused at each limit, in the order of [`RefusalReason::ALL`].
     refusals: [WorkerCounter; RefusalReason::ALL.len()],
+    /// The number of requests that rules answered, in the order of [`AnsweringRule::ALL`].
+    rules: [WorkerCounter; AnsweringRule::ALL.len()],
     /// The durations by level, in the order of [`LEVELS`].
     durations: [OnceLock<Box<LevelDurations>>; LEVELS.len()],
 }
@@ -144,6 +147,8 @@ pub struct ScopeTotals {
     pub truncated: u64,
     /// The number of requests refused at each limit, in the order of [`RefusalReason::ALL`].
     pub refusals: [u64; RefusalReason::ALL.len()],
+    /// The number of requests that rules answered, in the order of [`AnsweringRule::ALL`].
+    pub rules: [u64; AnsweringRule::ALL.len()],
     /// The time from the head of the request to the end of the response, by level.
     pub durations: [LatencyDistribution; LEVELS.len()],
     /// The time from the head of the request to the head of the response, by level.
@@ -184,6 +189,9 @@ impl RequestMetrics {
         totals.body_bytes += metrics.body_bytes.value();
         totals.truncated += metrics.truncated.value();
         for (sum, counter) in totals.refusals.iter_mut().zip(&metrics.refusals) {
+            *sum += counter.value();
+        }
+        for (sum, counter) in totals.rules.iter_mut().zip(&metrics.rules) {
             *sum += counter.value();
         }
         for (level, durations) in metrics.durations.iter().enumerate() {
@@ -293,6 +301,9 @@ impl MetricsRecorder {
         }
         if let Some(reason) = exchange.refusal_reason {
             self.metrics.scope(scope).refusals[reason.index()].bump();
+        }
+        if let Some(index) = AnsweringRule::index(exchange) {
+            self.metrics.scope(scope).rules[index].bump();
         }
         ResponseRecord {
             scope,

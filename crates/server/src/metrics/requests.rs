@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use lowroad_metrics::scope_registry::ScopeLabels;
 use lowroad_metrics::{LatencyDistribution, MetricKind, MetricScope, MetricSnapshot, SampleValue};
+use lowroad_site::answering_rule::AnsweringRule;
 use lowroad_site::request_metrics::{CODE_CLASSES, LEVELS, ResponseSource, ScopeTotals};
 
 use super::refusals;
@@ -18,6 +19,7 @@ pub fn add(running: &RunningServer, out: &mut MetricSnapshot) {
     requests(&totals, out);
     bytes(&totals, out);
     refusals::add(running, &totals, out);
+    rules(&totals, out);
     durations(&totals, out);
     first_bytes(&totals, out);
 }
@@ -78,6 +80,26 @@ fn bytes(totals: &[(ScopeLabels, ScopeTotals)], out: &mut MetricSnapshot) {
     for (labels, totals) in totals.iter().filter(|(_, totals)| totals.truncated > 0) {
         let labels = [("site", &*labels.site), ("route", &*labels.route)];
         family.whole(&labels, totals.truncated);
+    }
+}
+
+/// The answers of rules by site: a rule applies to paths, whether or not they have a route.
+fn rules(totals: &[(ScopeLabels, ScopeTotals)], out: &mut MetricSnapshot) {
+    let mut sums = BTreeMap::<(&str, &str), u64>::new();
+    for (labels, totals) in totals {
+        for (rule, count) in AnsweringRule::ALL.into_iter().zip(totals.rules) {
+            if count > 0 {
+                *sums.entry((&labels.site, rule.as_str())).or_default() += count;
+            }
+        }
+    }
+    let family = out.family(
+        MetricKind::Counter,
+        "lowroad_rule_answers",
+        "Requests that a rule of the site answered: deny, respond, close, auth (a password is missing or wrong), redirect, https.",
+    );
+    for ((site, action), sum) in sums {
+        family.whole(&[("site", site), ("action", action)], sum);
     }
 }
 

@@ -271,3 +271,47 @@ fn refusals_are_counted_once_by_reason_site_and_route() {
     }
     assert_eq!(found.len(), 6, "{found:#?}");
 }
+
+#[test]
+fn answers_of_rules_are_counted_by_site_and_action() {
+    let observed = ObservedServer::with(
+        "[[site]]\nnames = \"a.example\"\nlisten = \"127.0.0.1:0\"\nroot = \"root\"\n\
+         [[site.rule]]\npattern = \"/deny/**\"\ndeny = 403\n\
+         [[site.rule]]\npattern = \"/respond\"\nrespond = { status = 200, text = \"hi\" }\n\
+         [[site.rule]]\npattern = \"/close\"\nclose = true\n\
+         [[site.redirect]]\nfrom = \"/old/**\"\nto = \"/$1\"\n\
+         [[site]]\nnames = \"b.example\"\nlisten = \"127.0.0.1:0\"\nroot = \"root\"\n\
+         [[site.rule]]\npattern = \"/**\"\ndeny = 404\n",
+        empty_origin(),
+    );
+    for (host, path, status) in [
+        ("a.example", "/", 200),
+        ("a.example", "/deny/x", 403),
+        ("a.example", "/deny/y", 403),
+        ("a.example", "/respond", 200),
+        ("a.example", "/old/", 301),
+        ("a.example", "/none", 404),
+        ("b.example", "/", 404),
+    ] {
+        assert_eq!(observed.get(host, path), status, "{host}{path}");
+    }
+    let mut client = observed.server.connect();
+    client.send("GET /close HTTP/1.1\r\nHost: a.example\r\n\r\n");
+    assert!(client.wait_for_close() && client.received.is_empty());
+    let scrape = observed.scrape();
+    let count = |site, action| {
+        let labels = [("site", site), ("action", action)];
+        scrape.sum("lowroad_rule_answers_total", &labels)
+    };
+    for (site, action, expected) in [
+        ("a.example", "deny", 2.0),
+        ("a.example", "respond", 1.0),
+        ("a.example", "close", 1.0),
+        ("a.example", "redirect", 1.0),
+        ("b.example", "deny", 1.0),
+        ("b.example", "redirect", 0.0),
+    ] {
+        assert_eq!(count(site, action), expected, "{site} {action}");
+    }
+    assert_eq!(scrape.sum("lowroad_rule_answers_total", &[]), 6.0);
+}

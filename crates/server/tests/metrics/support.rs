@@ -51,6 +51,7 @@ impl ObservedServer {
              [[origin]]\nname = \"down\"\nservers = [\"http://127.0.0.1:1\", \"http://127.0.0.1:2\"]\n\
              [[site]]\nnames = \"a.example\"\nlisten = \"127.0.0.1:0\"\nroot = \"root\"\n\
              [site.tls]\nlisten = \"127.0.0.2:0\"\nlocal = true\n\
+             [[site.redirect]]\nfrom = \"/moved\"\nto = \"/\"\n\
              [[site.route]]\npattern = \"/app/**\"\norigin = \"{}\"\n\
              [[site.route]]\npattern = \"/down/**\"\norigin = \"down\"\n",
             origin.url()
@@ -166,6 +167,7 @@ impl ObservedServer {
         for (path, times, status) in [
             ("/", 5, 200),
             ("/none", 1, 404),
+            ("/moved", 1, 301),
             ("/app/stored", 4, 200),
             ("/app/plain", 2, 200),
             ("/app/fail", 3, 500),
@@ -181,6 +183,7 @@ impl ObservedServer {
         count(site, "", ["worker", "miss", "2xx"], 1);
         count(site, "", ["worker", "hit", "2xx"], 4 + 1);
         count(site, "", ["worker", "miss", "4xx"], 1);
+        count(site, "", ["worker", "made", "3xx"], 1);
         count(site, &app, ["origin", "miss", "2xx"], 1);
         count(site, &app, ["worker", "hit", "2xx"], 3);
         count(site, &app, ["origin", "pass", "2xx"], 2);

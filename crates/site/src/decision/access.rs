@@ -13,6 +13,7 @@ use lowroad_site_rules::FormSet;
 
 use super::context::AccessCheck;
 use super::effects::{Effects, TraceEvent};
+use crate::answering_rule::AnsweringRule;
 use crate::is_from_daemon;
 use crate::responder::{RETRY_AFTER, RequestResponder};
 use crate::sites::{Site, SitePath};
@@ -121,15 +122,18 @@ pub fn apply_rules(
             RuleAction::Fallback(_) => {}
             RuleAction::Allow => allowed = allowed.with(forms),
             RuleAction::Deny(status) => {
+                AnsweringRule::Deny.note(responder.exchange);
                 let status = StatusCode::new(*status).unwrap_or(StatusCode::FORBIDDEN);
                 return Err(refuse(rule, status, &[], effects, site_path, responder));
             }
             RuleAction::Respond(response) => {
+                AnsweringRule::Respond.note(responder.exchange);
                 return Err(AccessRefusal::Answered(
                     responder.respond(site_path, response),
                 ));
             }
             RuleAction::Close => {
+                AnsweringRule::Close.note(responder.exchange);
                 effects.trace(TraceEvent::Refused(rule));
                 return Err(AccessRefusal::Answered(responder.close_unanswered()));
             }
@@ -234,6 +238,7 @@ fn apply_password_outcome(
     match outcome {
         PasswordOutcome::Right => Ok(()),
         PasswordOutcome::Wrong => {
+            AnsweringRule::Auth.note(responder.exchange);
             let realm = rule
                 .passwords()
                 .map_or("", |passwords| passwords.realm.as_str());

@@ -10,6 +10,7 @@ use super::deferral::WaitReason;
 use super::effects::{Effects, TraceEvent};
 use super::internal_redirect;
 use super::lookup::ResponseLookup;
+use crate::answering_rule::AnsweringRule;
 use crate::is_from_daemon;
 use crate::responder::{RedirectTarget, RequestResponder};
 use crate::sites::SitePath;
@@ -58,6 +59,7 @@ pub fn handle_admitted<W: Effects>(
         lookup
             .effects
             .trace(TraceEvent::Redirect(&redirect.location));
+        AnsweringRule::Redirect.note(responder.exchange);
         return generated_response(responder.redirect(context.site_path(), &redirect));
     }
     if site.has_internal_redirects
