@@ -2,6 +2,7 @@
 //! server with a level in front of it uses [`LevelProcesses`] and [`LevelHealth`]. The server that `lowroad attach
 //! --worker` starts uses [`ConnectionInterceptor`], because it intercepts connections to another server.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
@@ -23,6 +24,10 @@ pub trait LevelHealth: Send + Sync {
 
     /// The URLs that the level answers most often.
     fn urls(&self, now_ms: u64) -> UrlSnapshot;
+
+    /// The hits of the level by name of the site, since the start of the server; under an empty name those without a
+    /// site.
+    fn site_hits(&self) -> BTreeMap<String, u64>;
 
     /// Sets the sites that name the requests of the level in access logs.
     fn set_sites(&self, sites: LevelSites);

@@ -11,6 +11,7 @@ mod hash;
 mod mapped_array;
 pub mod parked;
 pub mod publisher;
+pub mod slot_hits;
 
 use std::mem::offset_of;
 use std::path::{Path, PathBuf};
@@ -25,6 +26,7 @@ use crate::programs::loader;
 use crate::programs::sizes::MapCapacity;
 
 use self::mapped_array::MappedArray;
+use self::slot_hits::FreedHits;
 
 /// The maps of one level.
 #[derive(Debug)]
@@ -41,6 +43,8 @@ pub struct SoftirqLevel {
     /// Bytes of the store, with the margin.
     store_len: u32,
     response_slots: u32,
+    /// The hits of responses whose slots were freed by this process.
+    pub freed_hits: FreedHits,
     request_counts: MappedArray<layout::asked>,
     reasons: MapHandle,
     events: MapHandle,
@@ -84,6 +88,7 @@ impl SoftirqLevel {
             store: words(&store)?,
             store_len: store.value_size(),
             response_slots: responses.max_entries(),
+            freed_hits: FreedHits::default(),
             request_counts: memory(&open_map("request_counts")?)?,
             reasons: open_map("reasons")?,
             events: open_map("events")?,

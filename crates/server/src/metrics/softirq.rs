@@ -76,6 +76,14 @@ pub fn add(running: &RunningServer, out: &mut MetricSnapshot) {
             }
         }
     }
+    let family = out.family(
+        MetricKind::Counter,
+        "lowroad_softirq_hits",
+        "Requests answered in the soft interrupt with published responses, by site.",
+    );
+    for (site, hits) in health.site_hits() {
+        family.whole(&[("site", &*site)], hits);
+    }
     let find = |name: &str| numbers.iter().find(|(known, _)| known == name);
     for (gauge, help) in GAUGES {
         if let Some((_, value)) = find(&format!("gauge_{gauge}")) {

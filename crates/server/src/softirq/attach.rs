@@ -24,7 +24,6 @@ use lowroad_softirq::layout;
 use lowroad_softirq::learner::LearnSettings;
 use lowroad_softirq::learner::bypass;
 use lowroad_softirq::level::SoftirqLevel;
-use lowroad_softirq::level::publisher;
 use lowroad_softirq::machine::listeners;
 use lowroad_softirq::machine::tcp_settings::TcpSettings;
 use lowroad_softirq::programs::folder;
@@ -34,7 +33,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
 use self::placement::AttachedInterface;
 use super::level_view::LevelView;
-use super::managed_level::messages::{ATTACHED, NUMBERS, URLS, report_to_server};
+use super::managed_level::messages::{ATTACHED, HOSTS, NUMBERS, URLS, report_to_server};
 use super::managed_level::{self, DaemonFlags};
 use super::policy::AttachPolicy;
 use super::url_hits::{self, UrlHits};
@@ -279,9 +278,12 @@ fn report_numbers(level: &SoftirqLevel, has_ended: &AtomicBool) {
         if let Ok(view) = LevelView::new(level) {
             report_to_server(NUMBERS, &view.report().to_line());
         }
-        let hits = url_hits.since_previous(publisher::published(level));
+        let current = level.slot_hits();
+        let hits = url_hits.since_previous(current, level.freed_hits.take());
         if !hits.is_empty() {
             report_to_server(URLS, &url_hits::to_line(&hits));
+            let hosts = url_hits::hits_by_host(&hits);
+            report_to_server(HOSTS, &url_hits::to_line(&hosts));
         }
         thread::sleep(REPORT_INTERVAL);
     }

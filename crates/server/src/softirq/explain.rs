@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use lowroad_cache::freshness::LifetimeSource;
 use lowroad_http::status::StatusCode;
-use lowroad_site::explain::is_https;
+use lowroad_site::explain::{ExplainedRequest, is_https};
 use lowroad_softirq::fetch::address_fetcher::{AddressFetcher, ServerConnector};
 use lowroad_softirq::key::RequestKey;
 use lowroad_softirq::layout::REASONS;
@@ -58,7 +58,7 @@ pub fn explain(args: &ExplainArgs) -> Result<(), String> {
     if levels.is_empty() {
         return admin::print_explanation(args, is_selected);
     }
-    terminal_output::out(format_args!("GET {}\n", request.url))?;
+    terminal_output::out(format_args!("{} {}\n", args.method, request.url))?;
     for level in levels {
         terminal_output::out(explain_level(&Arc::new(level), &request)?)?;
     }
@@ -90,7 +90,12 @@ impl ExplainRequest {
             None => format!("http://{}", args.url),
         };
         let (authority, target) = lowroad_site::explain::split(&url);
-        let head = lowroad_site::explain::request_head(authority, &target, &args.headers);
+        let explained = ExplainedRequest {
+            method: &args.method,
+            url: &url,
+            fields: &args.headers,
+        };
+        let head = explained.head(authority, &target);
         let port = lowroad_http::host::port(authority.as_bytes()).unwrap_or(80);
         let address = address_in(authority);
         Ok(ExplainRequest {

@@ -148,8 +148,9 @@ impl ResponsePublisher {
         // Id 0 marks a slot without a response.
         self.next_id = self.next_id.wrapping_add(1).max(1);
         level.write_store(extent.at, &bytes);
-        level.responses.write(index_of(number), record);
+        // Cleared first, so that a reader does not attribute the hits of the previous response to this one.
         level.clear_hits(index_of(number));
+        level.responses.write(index_of(number), record);
         let slot = ResponseSlot { number, hash };
         // The release store makes the complete response visible before its entry.
         level.index.publish(bucket, way * 8, slot.entry());
@@ -226,6 +227,9 @@ impl ResponsePublisher {
         }
         // Without its id, a response is not retransmitted any more. After the grace period, no program reads its bytes.
         for number in &slots {
+            if let Some(hits) = level.hits_of_slot(*number) {
+                level.freed_hits.record(hits);
+            }
             let id = offset_of!(response, id);
             level.responses.set(index_of(*number), id, 0u32);
         }

@@ -9,7 +9,7 @@ use lowroad_log::{EntryDetails, ErrorLogger, LogProcess};
 use lowroad_site::access_sink::AccessSink;
 
 use super::health::{LevelHealthState, OFF};
-use super::messages::{ATTACHED, GONE, NUMBERS, URLS};
+use super::messages::{ATTACHED, GONE, HOSTS, NUMBERS, URLS};
 use crate::level::LevelReport;
 use lowroad_store::change_feed::ChangeFeed;
 use lowroad_store::clock;
@@ -110,6 +110,8 @@ impl<R: Read> LevelFeedback<R> {
             self.health.record_report(LevelReport::from_line(numbers));
         } else if let Some(urls) = line.strip_prefix(URLS) {
             self.health.record_urls(urls, clock::now_ms());
+        } else if let Some(hosts) = line.strip_prefix(HOSTS) {
+            self.health.record_hosts(hosts);
         } else if let Some(description) = line.strip_prefix(GONE) {
             self.logger.error(format_args!(
                 "softirq: the level's process has ended: {description}"

@@ -1,5 +1,6 @@
 //! The state of the level in front of this server, for `lowroad status` and metrics.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,6 +17,8 @@ pub struct LevelHealthState {
     report: Mutex<LevelReport>,
     /// The URLs of the reports; `None` before the first one.
     urls: Mutex<Option<UrlTable>>,
+    /// The hits by name of the site.
+    site_hits: Mutex<BTreeMap<String, u64>>,
     /// The sites of the server; `None` until it has started.
     sites: Mutex<Option<Arc<LevelSites>>>,
     /// Whether the server has begun to end the level.
@@ -53,6 +56,11 @@ impl LevelHealth for LevelHealthState {
         let urls = self.urls.lock().unwrap_or_else(PoisonError::into_inner);
         let table = urls.as_ref();
         table.map_or_else(UrlSnapshot::default, |it| it.snapshot(now_ms))
+    }
+
+    fn site_hits(&self) -> BTreeMap<String, u64> {
+        let hits = self.site_hits.lock();
+        hits.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn set_sites(&self, sites: LevelSites) {
@@ -94,6 +102,21 @@ impl LevelHealthState {
         let mut urls = self.urls.lock().unwrap_or_else(PoisonError::into_inner);
         let table = urls.get_or_insert_with(|| UrlTable::new(now_ms));
         url_hits::record_line(line, table, now_ms);
+    }
+
+    /// Adds a report of hits by host ([`url_hits::to_line`]) to those of the sites. The number of names is bounded like
+    /// that of sites in all metrics.
+    pub fn record_hosts(&self, line: &str) {
+        let sites = self.sites();
+        let hits = self.site_hits.lock();
+        let mut hits = hits.unwrap_or_else(PoisonError::into_inner);
+        url_hits::read_hosts(line, |host, count| {
+            let site = sites.as_deref().map_or("", |sites| sites.label(host));
+            match hits.get_mut(site) {
+                Some(sum) => *sum += count,
+                None => drop(hits.insert(site.to_owned(), count)),
+            }
+        });
     }
 
     /// Records that a daemon is ready. Returns the number of restarts so far.

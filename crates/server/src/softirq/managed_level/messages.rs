@@ -13,6 +13,9 @@ pub const NUMBERS: &str = "=numbers: ";
 /// Line prefix of the report of hits by URL.
 pub const URLS: &str = "=urls: ";
 
+/// Line prefix of the report of hits by host.
+pub const HOSTS: &str = "=hosts: ";
+
 /// Writes a report to the server.
 pub fn report_to_server(prefix: &str, text: &str) {
     // The report begins with a line end, because a killed process may have left an incomplete log line. A write error
