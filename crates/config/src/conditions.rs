@@ -28,6 +28,13 @@ const CONDITION_LEN_MAX: usize = 1024;
 pub(crate) fn conditions(section: &ConfigSection<'_>) -> RequestConditions {
     let mut conditions = without_exceptions(section);
     if let Some(item) = section.item("not") {
+        // Nothing would be excepted, as without the key.
+        if item.is_empty_array() {
+            item.report(
+                "the list is empty",
+                "at least one table; or leave the key out",
+            );
+        }
         conditions.exceptions = item.one_or_many().iter().filter_map(exception).collect();
     }
     conditions

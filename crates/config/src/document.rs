@@ -128,7 +128,12 @@ impl ConfigDocument {
             files: map.files.iter().map(|file| file.path.clone()).collect(),
             effective: effective::effective(&merged.table, map, &readings),
             secret_sources: readings.secret_sources,
-            warnings: merged.warnings.iter().map(warning).collect(),
+            warnings: merged
+                .warnings
+                .iter()
+                .chain(&readings.warnings)
+                .map(warning)
+                .collect(),
         }
     }
 

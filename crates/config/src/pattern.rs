@@ -44,7 +44,8 @@ pub enum PathPatternError {
     Empty,
     /// The text contains a `/`, but not at the start.
     NotAbsolute,
-    /// The text has more than 1024 bytes, more than 16 wildcards, or more than 64 alternatives in one place.
+    /// The text has more than 1024 bytes, more than 16 wildcards, or more than 64 alternatives between two
+    /// wildcards: the product of the numbers in the braces there.
     TooLong,
     /// A brace without its counterpart; alternatives without a comma, or with a wildcard or a brace in them.
     Braces,

@@ -12,6 +12,7 @@ pub(crate) use text::{nearest, position, size_text};
 
 use crate::problem::ConfigProblem;
 use crate::secret::SecretSource;
+use crate::source::SourceNote;
 use crate::source::{ConfigFiles, SourceMap};
 use crate::value::{self, InvalidValue};
 use std::cell::RefCell;
@@ -46,6 +47,8 @@ pub(crate) struct ValueReadings {
     pub(crate) secrets: HashSet<usize>,
     /// The places of secrets.
     pub(crate) secret_sources: Vec<SecretSource>,
+    /// Valid values that probably mean something else to the operator.
+    pub(crate) warnings: Vec<SourceNote>,
 }
 
 /// A table that is being read.

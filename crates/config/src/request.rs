@@ -153,7 +153,7 @@ pub(crate) fn request_rule(
     let captures = pattern.is_some_and(PathPattern::has_capture);
     let scope = TemplateScope::fields(usize::from(captures));
     let lines = |key: &'static str| {
-        let read = |item: &ConfigValue<'_>| field_template(item, scope);
+        let read = |item: &ConfigValue<'_>| secret_or_template(item, scope);
         let section = section.section(key);
         section.map_or_else(Vec::new, |section| field_lines(section, can_change, read))
     };
@@ -178,6 +178,24 @@ pub(crate) fn request_rule(
         append,
         remove,
     }
+}
+
+/// Reads a field value with variables, or a secret. A value in the configuration itself is no secret: it may have
+/// variables, and is shown.
+fn secret_or_template(item: &ConfigValue<'_>, scope: TemplateScope) -> Option<Template> {
+    if !item.is_table() {
+        return field_template(item, scope);
+    }
+    let text = item.secret_reference()?;
+    let is_valid = rules::is_field_value(text.expose());
+    if !is_valid {
+        // The secret is not quoted.
+        item.report(
+            "not the value of a field",
+            "visible ASCII characters in one line, with spaces and tabs between them",
+        );
+    }
+    is_valid.then(|| Template::secret(text.expose()))
 }
 
 /// Whether an operator may set or remove a field of requests; if not, calls `report`.

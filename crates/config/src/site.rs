@@ -13,6 +13,7 @@ use crate::{
 use crate::{alias, compression, route, rules, site_for_folder, site_rule, tls, value};
 use lowroad_variables::Template;
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 pub(crate) fn site(section: ConfigSection<'_>) -> (SiteConfig, SiteMarks) {
@@ -192,7 +193,7 @@ fn listen(
     section: &ConfigSection<'_>,
     default: &SiteConfig,
     has_tls: bool,
-) -> (Vec<std::net::SocketAddr>, Vec<KeyPosition>) {
+) -> (Vec<SocketAddr>, Vec<KeyPosition>) {
     let Some(item) = section.item("listen") else {
         // A TLS site without `listen` gets no plain default listener.
         if has_tls {
@@ -210,9 +211,25 @@ fn listen(
         );
     }
     let items = item.one_or_many().into_iter();
-    items
-        .filter_map(|item| Some((item.read(value::address)?, item.position)))
-        .unzip()
+    items.filter_map(listen_address).unzip()
+}
+
+/// Reads an address of a listener. A port alone is the loopback address, so that a server in development is not open to
+/// the network; other servers take it for all addresses.
+pub(crate) fn listen_address(item: ConfigValue<'_>) -> Option<(SocketAddr, KeyPosition)> {
+    let address = item.read(value::address)?;
+    let is_port = item.plain_text().is_some_and(|text| !text.contains(':'));
+    if is_port {
+        let port = address.port();
+        item.warn(
+            format!(
+                "{} listens only at {address}, not on the network",
+                item.to_display()
+            ),
+            format!("*:{port} for all addresses of this machine, {address} for none but this one"),
+        );
+    }
+    Some((address, item.position))
 }
 
 /// Reads the address prefixes of a key; also returns the key's position.

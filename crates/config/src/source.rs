@@ -70,6 +70,7 @@ pub(crate) struct MergedSource<'t> {
 }
 
 /// A problem or warning at a position.
+#[derive(Debug)]
 pub(crate) struct SourceNote {
     pub(crate) position: KeyPosition,
     pub(crate) message: String,

@@ -1304,3 +1304,22 @@ fn proxy_protocol_settings_of_one_address_must_agree() {
          (allowed: ADDRESS or ADDRESS/BITS: 127.0.0.1, 10.0.0.0/8, ::1, 2001:db8::/32)"
     );
 }
+
+#[test]
+fn port_without_an_address_is_warned_of() {
+    let warnings = |listen: &str| {
+        let text = format!("[[site]]\nroot = \"r\"\nlisten = {listen}\n");
+        let config = parse(&text, Path::new("f")).expect("a configuration");
+        lines(&config.document.warnings)
+    };
+    for listen in ["\"80\"", "[\"*:81\", 80]"] {
+        let text = warnings(listen);
+        assert!(
+            text.contains(
+                "listens only at 127.0.0.1:80, not on the network (allowed: *:80 for all"
+            ),
+            "{listen}: {text}"
+        );
+    }
+    assert_eq!(warnings("[\"*:80\", \"127.0.0.1:81\", \"[::1]:82\"]"), "");
+}

@@ -8,10 +8,11 @@ use lowroad_variables::Template;
 
 use crate::reader::{ConfigSection, ConfigSource, ConfigValue, KeyPosition};
 use crate::rules::is_field_value;
+use crate::site::listen_address;
 use crate::site_marks::SiteMarks;
 use crate::{
     CertificateFiles, ClientAuthConfig, HeaderRule, PathPattern, ProcessConfig, SiteConfig,
-    SoftirqMode, TlsConfig, TlsVersion, value,
+    SoftirqMode, TlsConfig, TlsVersion,
 };
 
 /// One year, the minimum for HSTS preload lists.
@@ -61,9 +62,7 @@ fn listen(section: &ConfigSection<'_>) -> (Vec<SocketAddr>, Vec<KeyPosition>) {
         );
     }
     let items = item.one_or_many().into_iter();
-    items
-        .filter_map(|item| Some((item.read(value::address)?, item.position)))
-        .unzip()
+    items.filter_map(listen_address).unzip()
 }
 
 /// Reads the certificates, each with its key and its optional OCSP staple.

@@ -78,6 +78,7 @@ fn mistakes_in_conditions_are_reported() {
         ("client_certificate = 1", "is not a boolean"),
         ("time = \"always\"", "is not a time of the week"),
         ("not = {}", "the table is empty"),
+        ("not = []", "the list is empty"),
         ("not = { not = { scheme = \"http\" } }", "unknown key"),
         ("not = true", "is not a table"),
         ("not = { headers = \"A\" }", "did you mean header?"),

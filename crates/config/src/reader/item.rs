@@ -7,6 +7,7 @@ use super::{ConfigSection, ConfigSource, KeyPosition};
 use crate::pattern::UnsupportedNotation;
 use crate::problem::ConfigPlace;
 use crate::secret::SecretSource;
+use crate::source::SourceNote;
 use crate::value::InvalidValue;
 use crate::{PathPattern, PathPatternError};
 use std::borrow::Cow;
@@ -75,6 +76,16 @@ impl<'d> ConfigValue<'d> {
 
     pub(crate) fn is_table(&self) -> bool {
         self.value.is_table()
+    }
+
+    /// Warns of a valid value.
+    pub(crate) fn warn(&self, message: impl Into<String>, allowed: impl Into<String>) {
+        let mut readings = self.source.readings.borrow_mut();
+        readings.warnings.push(SourceNote {
+            position: self.position.clone(),
+            message: message.into(),
+            allowed: allowed.into(),
+        });
     }
 
     /// Records that the value is a secret.
@@ -146,7 +157,7 @@ impl<'d> ConfigValue<'d> {
                 "/PATH or a FILE NAME, with * (within a segment) and ** (across segments): /img/**, *.css"
             }
             Err(PathPatternError::TooLong) => {
-                "at most 1024 bytes, 16 wildcards, and 64 alternatives in one place"
+                "at most 1024 bytes, 16 wildcards, and 64 alternatives between two wildcards; several {…} there multiply: {a,b}{c,d} are 4"
             }
             Err(PathPatternError::Braces) => {
                 "alternatives as {a,b}: at least two texts without wildcards and braces"

@@ -286,7 +286,7 @@ root = "/srv/www"
 A secret is in a regular file (`file`), in an environment variable of the server (`env`), or in a systemd credential (`credential`: a file in
 `$CREDENTIALS_DIRECTORY`, from `LoadCredential=`). It is a text of 1 to 4,096 bytes; a line break at its end is dropped. Files are read at the start, as
 root where the server starts as root, and at each reload; credentials at the start. The server warns of files that other users can read or change. No
-command and no log shows a secret, nor a text that stands where a secret may be.
+command and no log shows a secret, nor a text that stands where a secret may be (except values of fields in `[site.route.request]`).
 
 ## Tools
 
@@ -353,7 +353,7 @@ without contains no `/` and is matched against the file name, in any folder.
 | `(?i)*.{jpg,png}` | `/a.png`, `/b/C.JPG` | `/a.gif` |
 | `/**/draft-*` | `/a/b/draft-7` | `/a/draft-7/b` |
 
-A pattern has at most 1024 bytes, 16 wildcards, and 64 alternatives in one place. The syntax of other servers and shells is an error, because it would match nothing: `[ab]`,
+A pattern has at most 1024 bytes, 16 wildcards, and 64 alternatives between two wildcards (several braces multiply: `{a,b}{c,d}` are 4). The syntax of other servers and shells is an error, because it would match nothing: `[ab]`,
 `?`, `%63`, lists such as `*.sql,*.bak`, and of regular expressions `|`, `\`, `.+`, `(.*)`, `^` and `~` in front, and `$` at the end. Use `*` for such a character in
 a name. Also errors: `//`, since paths are compared with slashes merged, the segments `.` and `..`, which no path has, and NUL.
 "#;

@@ -172,12 +172,12 @@ pub(super) const REQUEST: TableReference = TableReference {
         KeyReference::optional(
             "set",
             "table",
-            "Fields with their values; each replaces all fields of its name, also those that the server adds (`X-Forwarded-For`). A field with an empty value is not sent.",
+            "Fields with their values; each replaces all fields of its name, also those that the server adds (`X-Forwarded-For`). A field with an empty value is not sent. A value may be a [secret](README.md#secrets) in another place, such as an API key.",
         ),
         KeyReference::optional(
             "append",
             "table",
-            "Fields with their values; each is added to the fields of its name.",
+            "Fields with their values, or secrets; each is added to the fields of its name.",
         ),
         KeyReference::optional("remove", "list of names", "Fields to remove."),
     ],
@@ -191,7 +191,7 @@ pattern = "/**"
 origin = "http://127.0.0.1:3000"
 
 [site.route.request]
-set = { X-Request-ID = "$request_id", X-Tenant = "$cookie_tenant" }
+set = { X-Request-ID = "$request_id", X-Tenant = "$cookie_tenant", X-Key = { env = "API_KEY" } }
 remove = "Accept-Language"
 ```
 

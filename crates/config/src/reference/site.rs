@@ -19,7 +19,7 @@ pub(super) const SITE: TableReference = TableReference {
             "listen",
             "list of addresses",
             "`\"127.0.0.1:8080\"`; none with `[site.tls]`",
-            "Listeners without TLS. Sites may share an address.",
+            "Listeners without TLS: `ADDR:PORT`, `*:PORT` (all addresses, IPv4 and IPv6), or `PORT` (only 127.0.0.1, with a warning). Sites may share an address.",
         ),
         KeyReference::with_described_default(
             "root",

@@ -12,6 +12,7 @@ fn files(text: &str) -> MemoryFiles {
         ("/c/otlp", "Bearer abc"),
         ("/c/lines", "a\nb"),
         ("/c/nonsense", "hunter2"),
+        ("/c/invisible", "hunter\u{e9}"),
     ] {
         files.secrets.insert(source.into(), text.into());
     }
@@ -50,6 +51,10 @@ fn secrets_are_read_from_files_variables_and_credentials() {
 #[test]
 fn unusable_secrets_are_problems_without_their_text() {
     for (text, expected) in [
+        (
+            "token_file = \"t\"\n[[site]]\n[[site.route]]\npattern = \"/\"\norigin = \"http://a\"\nrequest.set = { A = { file = \"invisible\" } }",
+            "10:21: site[1].route[0].request.set.A: not the value of a field (allowed: visible ASCII",
+        ),
         (
             "token = { file = \"none\" }",
             "5:9: admin.token: /c/none can't be used: missing (allowed: { file",
@@ -95,6 +100,30 @@ fn unusable_secrets_are_problems_without_their_text() {
         assert!(problems.starts_with(expected), "{text}: {problems}");
         assert!(!problems.contains("hunter"), "{problems}");
     }
+}
+
+#[test]
+fn fields_of_requests_to_origins_may_be_secrets() {
+    let config = files(
+        "[[site.route]]\npattern = \"/\"\norigin = \"http://a\"\n[site.route.request]\n\
+         set = { Authorization = { file = \"otlp\" }, A = \"$host\" }\nappend = { B = { env = \"TOKEN\" } }\n",
+    )
+    .good();
+    let rule = &config.sites[0].routes[0].request;
+    let set: Vec<_> = rule
+        .set
+        .iter()
+        .map(|(_, it)| (it.constant(), it.is_secret()))
+        .collect();
+    assert!(set.contains(&(Some("Bearer abc"), true)) && set.contains(&(None, false)));
+    assert!(rule.append[0].1.is_secret());
+    let shown =
+        config.document.effective.to_toml() + &config.document.effective.to_json().to_string();
+    assert!(shown.contains("otlp") && shown.contains("$host"), "{shown}");
+    assert!(
+        !shown.contains("abc") && !shown.contains("fedcba"),
+        "{shown}"
+    );
 }
 
 #[test]

@@ -37,7 +37,7 @@ impl AdminTls {
         settings.tickets = Some(process.tickets()?);
         settings.clients = clients(config)?;
         let endpoint = TlsEndpoint {
-            acceptor: acceptor(&settings)?,
+            acceptor: acceptor(config, &settings)?,
             store,
             // Without automatic certificates: a failed handshake must not request any.
             process: TlsProcess {
@@ -95,7 +95,7 @@ pub fn check(config: &AdminTlsConfig) -> (Vec<String>, Vec<String>) {
         let store = CertificateStore::new(CertificateMap::new());
         let mut settings = TlsServerSettings::new(store, lowroad_tls::TlsClock::new(unix_s()));
         settings.clients = clients;
-        acceptor(&settings)
+        acceptor(config, &settings)
     });
     problems.extend(acceptor.err());
     (problems, warnings)
@@ -123,8 +123,15 @@ fn clients(config: &AdminTlsConfig) -> Result<ClientVerification, String> {
     Ok(ClientVerification::Require(pem))
 }
 
-fn acceptor(settings: &TlsServerSettings) -> Result<TlsAcceptor, String> {
-    TlsAcceptor::new(settings).map_err(|error| format!("admin: client_ca: {error}"))
+fn acceptor(config: &AdminTlsConfig, settings: &TlsServerSettings) -> Result<TlsAcceptor, String> {
+    TlsAcceptor::new(settings).map_err(|error| match &config.clients {
+        // Only the authorities of clients can be unusable.
+        Some(clients) => format!(
+            "admin: client_ca: {}: {error}",
+            clients.authorities.display()
+        ),
+        None => format!("admin: {error}"),
+    })
 }
 
 /// Every client gets the certificate, with any name or none.

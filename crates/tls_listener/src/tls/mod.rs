@@ -399,8 +399,13 @@ impl TlsEndpoint {
             settings.clients = client_authorities.settings(&tls.clients);
         }
         let acceptor = TlsAcceptor::new(&settings);
+        let clients = tls.and_then(|tls| client_authorities::path(&tls.clients));
+        let describe = |error| match clients {
+            Some(path) => format!("TLS at {address}: client_ca: {}: {error}", path.display()),
+            None => format!("TLS at {address}: {error}"),
+        };
         Ok(TlsEndpoint {
-            acceptor: acceptor.map_err(|error| format!("TLS at {address}: client_ca: {error}"))?,
+            acceptor: acceptor.map_err(describe)?,
             store,
             process: process.clone(),
             can_offload: false,
