@@ -25,9 +25,10 @@ export function attention(window: SnapshotWindow, rates: TrafficRates): Attentio
   const snapshot = window.latest();
   if (!snapshot) return [];
   const found: Attention[] = [];
-  for (const { origin, server, isUp, why } of upstreamHealth(window)) {
+  for (const { origin, server, isUp, isHalfOpen, why } of upstreamHealth(window)) {
     if (isUp !== false) continue;
-    found.push({ text: `${origin}: ${server} is down${why ? ` (${why})` : ""}`, section: "origins", isUrgent: true });
+    const state = isHalfOpen ? "half-open" : "down";
+    found.push({ text: `${origin}: ${server} is ${state}${why ? ` (${why})` : ""}`, section: "origins", isUrgent: !isHalfOpen });
   }
   const failures = rates.total > 0 ? rates.codes["5xx"] / rates.total : 0;
   if (failures > FAILURE_SHARE) {

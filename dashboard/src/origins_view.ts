@@ -16,6 +16,8 @@ export interface UpstreamHealth {
   server: string;
   /** `null` for a single server, which always gets requests. */
   isUp: boolean | null;
+  /** Whether the circuit breaker is half-open: the result of a trial request decides. `isUp` is false then. */
+  isHalfOpen: boolean;
   /** The reason in words. */
   why: string;
   failuresPerSecond: number;
@@ -39,6 +41,7 @@ export function upstreamHealth(window: SnapshotWindow): UpstreamHealth[] {
       origin: labels["origin"] ?? "",
       server: shortServer(labels),
       isUp: up === null ? null : up > 0,
+      isHalfOpen: up === 0 && (note?.health?.startsWith("half-open") ?? false),
       why: (up === 0 ? (note?.latest_failure ?? reasons.join(", ")) : reasons.join(", ")) || "",
       failuresPerSecond: failures,
       isFailing: failures > FAILURE_SHARE * window.rate(`${UPSTREAM}responses`, same(labels)),
@@ -105,8 +108,9 @@ function originRow(labels: MetricLabels, health: UpstreamHealth, window: Snapsho
   };
 }
 
-function stateCell({ isUp, isFailing, why }: UpstreamHealth): CellContent {
+function stateCell({ isUp, isHalfOpen, isFailing, why }: UpstreamHealth): CellContent {
   const note = (isFailing || isUp === false ? why : "") || undefined;
+  if (isHalfOpen) return { text: "half-open", state: "warn", note };
   if (isUp === false) return { text: "down", state: "bad", note };
   if (isFailing) return { text: "up, with failures", state: "warn", note };
   return { text: isUp === null ? "not checked" : "up", state: isUp === null ? "idle" : "good", note };

@@ -176,6 +176,9 @@ pub struct ExplainArgs {
     /// The URL, as a browser would request it
     #[arg(value_name = "URL")]
     pub url: String,
+    /// The method of the request; a body is not sent
+    #[arg(short = 'X', long, value_name = "METHOD", default_value = "GET")]
+    pub method: String,
     /// A field of the request, such as 'Accept-Encoding: br'; a Host replaces that of the URL, as with curl
     #[arg(short = 'H', long = "header", value_name = "FIELD")]
     pub headers: Vec<String>,

@@ -18,8 +18,6 @@ use crate::terminal_output;
 /// Exit code of `diff` if the configurations differ.
 const DIFFERENT_CODE: u8 = 3;
 
-const DEFAULT_FILE: &str = "/etc/lowroad/lowroad.toml";
-
 /// Runs the command.
 ///
 /// # Errors
@@ -83,11 +81,14 @@ fn format(file: &Path, is_check: bool, is_write: bool) -> Result<(), String> {
 fn diff(files: &[impl AsRef<Path>], admin: Option<&Path>) -> Result<ExitCode, String> {
     let (old, new) = match files {
         [old, new] => (effective(old.as_ref())?, effective(new.as_ref())?),
-        one => {
-            let file = one.first().map_or(Path::new(DEFAULT_FILE), AsRef::as_ref);
+        [file, ..] => {
             // Read first, so that problems of the file are reported even without a running server.
-            let new = effective(file)?;
-            (admin::running_config(admin)?, new)
+            let new = effective(file.as_ref())?;
+            (admin::running_config(admin)?.effective, new)
+        }
+        [] => {
+            let running = admin::running_config(admin)?;
+            (running.effective, effective(&running.file)?)
         }
     };
     let changes = lowroad_config::changes(&old, &new);

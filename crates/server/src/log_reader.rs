@@ -18,19 +18,42 @@ use lowroad_log::AccessEntry;
 
 use self::follow::LogFollower;
 use self::printer::{LineMatcher, RecordPrinter};
-pub use self::source::ReadOutcome;
-use self::source::{LogInput, ReadFlow, read_files};
+use self::source::{LogInput, ReadFlow, ReadOutcome, read_files};
 use crate::cli::log::{LogCommand, LogSourceArgs, PrintArgs};
 use crate::{cli, config_check, terminal_output};
 
 /// The exit status if records are missing, as for a configuration that has only warnings.
-pub const INCOMPLETE_CODE: u8 = config_check::WARNINGS_CODE;
+const INCOMPLETE_CODE: u8 = config_check::WARNINGS_CODE;
 
-/// Runs a command.
+/// The exit status of a search without a match, as of grep(1).
+const UNMATCHED_CODE: u8 = 1;
+/// The exit status of a search that failed, as of grep(1).
+const SEARCH_FAILED_CODE: u8 = 2;
+
+/// Runs a command; returns the exit status if it is not that of a success or of a failure.
+///
+/// # Errors
+/// A message for the user, see [`read`]; a failed search has written it already.
+pub fn run(command: &LogCommand) -> Result<Option<u8>, String> {
+    let outcome = match (read(command), command) {
+        (Err(message), LogCommand::Grep { .. }) => {
+            terminal_output::note(message);
+            return Ok(Some(SEARCH_FAILED_CODE));
+        }
+        (outcome, _) => outcome?,
+    };
+    Ok(match outcome {
+        ReadOutcome::Complete => None,
+        ReadOutcome::Incomplete => Some(INCOMPLETE_CODE),
+        ReadOutcome::Unmatched => Some(UNMATCHED_CODE),
+    })
+}
+
+/// Reads the records that a command selects, and prints them.
 ///
 /// # Errors
 /// A message for the user, when a file can't be opened or is no binary log, or the output can't be written.
-pub fn run(command: &LogCommand) -> Result<ReadOutcome, String> {
+fn read(command: &LogCommand) -> Result<ReadOutcome, String> {
     match command {
         LogCommand::Cat(args) => print(args, None),
         LogCommand::Grep {
@@ -120,7 +143,10 @@ fn print_logs(
         }
     }
     printer.finish()?;
-    Ok(outcome)
+    Ok(match matcher {
+        Some(_) => outcome.with_match(printer.has_records()),
+        None => outcome,
+    })
 }
 
 /// Prints the number of records that match.
@@ -133,7 +159,7 @@ fn count(args: &PrintArgs, matcher: &LineMatcher) -> Result<ReadOutcome, String>
         count += u64::from(matcher.matches_record(&line));
     })?;
     terminal_output::out(format_args!("{count}\n"))?;
-    Ok(outcome)
+    Ok(outcome.with_match(count > 0))
 }
 
 /// Adds a hint to the error of a command like `grep -c PATTERN`: other programs count with this option.

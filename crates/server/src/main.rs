@@ -179,9 +179,9 @@ fn run(command: CliCommand) -> ExitCode {
         CliCommand::Dashboard(args) => admin::dashboard_relay::run(&args, softirq::level_values),
         CliCommand::Top(args) => top::run(&args),
         CliCommand::Log { operation } => match log_reader::run(&operation) {
-            Ok(log_reader::ReadOutcome::Incomplete) => {
+            Ok(Some(code)) => {
                 lowroad_privileges::helper::end();
-                return ExitCode::from(log_reader::INCOMPLETE_CODE);
+                return ExitCode::from(code);
             }
             read => read.map(|_| ()),
         },

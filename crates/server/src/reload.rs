@@ -25,6 +25,7 @@ use crate::level_sites::LevelSites;
 use crate::limits;
 use crate::memory;
 use crate::running_server::{RunningServer, lock, update_applications};
+use crate::secret_file;
 
 /// Maximum wait until all workers have the new sites. A worker never blocks for long; a late one switches after the
 /// timeout.
@@ -57,7 +58,9 @@ pub fn reload(
     // The server has given up root by now, so the privileged helper reads files that only root can read.
     let loaded = lowroad_config::load_with(source, features::LACKING, &ServerFiles)
         .map_err(|problems| problems.iter().map(ToString::to_string).collect());
+    let mut open_secrets = Vec::new();
     let applied: Result<PreviousConfig, Vec<String>> = loaded.and_then(|mut config| {
+        open_secrets = secret_file::warnings(config.document.secret_files());
         // As at the start: otherwise the default cache size would look like a change that needs a restart.
         memory::fit_cache(&mut config.server);
         apply(running, config, is_ending).map_err(|text| vec![text])
@@ -67,7 +70,7 @@ pub fn reload(
             lock(running).reloads.count(true);
             let mut text = format!("reload {number}: {} is in force", source.display());
             logger.info(format_args!("{text}"));
-            if let Some(note) = &previous.restart_note {
+            for note in previous.restart_note.iter().chain(&open_secrets) {
                 logger.warn(format_args!("{note}"));
                 text = format!("{text}\n{note}");
             }

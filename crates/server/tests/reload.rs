@@ -369,6 +369,10 @@ fn included_files_are_compared_and_reloaded() {
     assert_eq!(diff(), (Some(0), String::new()));
     site("two");
     let (code, said) = diff();
+    // Without a file, that of the running server is compared.
+    let mut own = Command::new(PROGRAM);
+    own.args(["config", "diff", "--admin"]).arg(admin(&folder));
+    assert_eq!(run(&mut own), (code, said.clone()));
     assert_eq!((code, said.lines().count()), (Some(3), 2), "{said}");
     assert!(
         said.contains("+ site[#1].root = ") && said.contains("sites/a.toml:3"),
@@ -462,5 +466,27 @@ fn unusable_secrets_are_found_by_check() {
     assert!(
         code == Some(3) && said.contains("other users can read or replace this secret"),
         "{said}"
+    );
+}
+
+#[test]
+fn reload_warns_of_secrets_that_others_can_read() {
+    let sites = "[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"ROOT/one\"\n";
+    let operator = Operator::start(sites);
+    let key = operator.folder.file("key", "hunter2\n");
+    let public = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    std::fs::set_permissions(&key, public).expect("a mode");
+    operator.write(&format!(
+        "{sites}[[site.route]]\npattern = \"/api/**\"\norigin = \"http://127.0.0.1:1\"\n\
+         request = {{ set = {{ X-Key = {{ file = {key:?} }} }} }}\n"
+    ));
+    let (done, said) = command(&operator.folder, "reload");
+    let warning = "key: other users can read or replace this secret";
+    assert!(done && said.contains(warning), "{said}");
+    assert!(
+        operator
+            .server
+            .wait_for_error_line(warning)
+            .contains(" warn ")
     );
 }

@@ -10,7 +10,7 @@ use lowroad_engine::stream::BodySender;
 use lowroad_http::status::StatusCode;
 use lowroad_metrics::ExpositionFormat;
 use lowroad_response_cache::purge::{self, PurgeReport, PurgeTarget};
-use lowroad_site::explain::{self, ExplainView};
+use lowroad_site::explain::{self, ExplainView, ExplainedRequest};
 use rustix::process::{Signal, getpid, kill_process};
 
 use super::access::AdminAccess;
@@ -132,18 +132,21 @@ impl AdminActions {
 
     /// The values in force; those of a start-only table are those of the start.
     fn config(&self) -> AdminOutcome {
-        let (current, started) = {
+        let (file, current, started) = {
             let running = lock(&self.running);
             let document = &running.config.document;
-            if document.files.is_empty() {
+            let Some(file) = document.files.first() else {
                 let detail = "the server was started without a configuration file";
                 return Err(AdminProblem::not_found(detail.to_owned()));
-            }
+            };
             let started = running.start_settings.effective().clone();
-            (document.effective.clone(), started)
+            // The server keeps its working directory, so the path means the same file for each reload.
+            let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
+            (file, document.effective.clone(), started)
         };
-        let in_force = current.with_start_tables(&started);
-        Ok(json(in_force.to_json().to_string().into()))
+        let mut answer = current.with_start_tables(&started).to_json();
+        answer["file"] = file.to_string_lossy().into();
+        Ok(json(answer.to_string().into()))
     }
 
     fn events(&self, permission: AdminPermission) -> AdminOutcome {
@@ -160,7 +163,12 @@ impl AdminActions {
         let headers: Vec<String> = request.all("header").map(str::to_owned).collect();
         // Unlocks after the copy, since the explanation may wait for the disk.
         let view = view(&lock(&self.running));
-        match explain::explain(&view, url, &headers) {
+        let explained = ExplainedRequest {
+            method: request.parameter("method").unwrap_or("GET"),
+            url,
+            fields: &headers,
+        };
+        match explain::explain(&view, explained) {
             Some(text) => Ok(AdminReply::text(text)),
             None => {
                 let addresses: Vec<String> = view

@@ -114,7 +114,8 @@ pub fn explanation(explain: &ExplainArgs, is_selected: ServerFilter<'_>) -> Resu
     } else {
         format!("http://{}", explain.url)
     };
-    let mut target = format!("/v1/explain?url={}", encoded(&url));
+    let (url, method) = (encoded(&url), encoded(&explain.method));
+    let mut target = format!("/v1/explain?url={url}&method={method}");
     for header in &explain.headers {
         target.push_str(&format!("&header={}", encoded(header)));
     }
@@ -171,14 +172,27 @@ pub fn status_values(admin: Option<&Path>) -> Result<Vec<Value>, String> {
 ///
 /// # Errors
 /// When there is not exactly one server, or it was started without a configuration file.
-pub fn running_config(admin: Option<&Path>) -> Result<EffectiveConfig, String> {
+pub fn running_config(admin: Option<&Path>) -> Result<RunningConfig, String> {
     let path = only_socket(admin)?;
     let response = http_client::call(&path, Method::Get, "/v1/config", Some(TIMEOUT))
         .map_err(|error| connect_failure(&path, &error))?;
     let text = response.into_text()?;
     let value: Option<Value> = serde_json::from_str(&text).ok();
-    let config = value.as_ref().and_then(EffectiveConfig::from_json);
+    let config = value.as_ref().and_then(|value| {
+        Some(RunningConfig {
+            file: value.get("file")?.as_str()?.into(),
+            effective: EffectiveConfig::from_json(value)?,
+        })
+    });
     config.ok_or_else(|| format!("{}: another version of Lowroad", path.display()))
+}
+
+/// The configuration of a running server.
+pub struct RunningConfig {
+    /// The main file, which a reload reads.
+    pub file: PathBuf,
+    /// The values in force.
+    pub effective: EffectiveConfig,
 }
 
 /// `lowroad reload`: waits until the configuration is in force.

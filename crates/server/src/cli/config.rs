@@ -37,7 +37,7 @@ pub enum ConfigCommand {
     /// Compare the values in force of the running server with those of a file, or of two files; the exit status is 3 if
     /// they differ
     Diff {
-        /// The file, or both files [default: /etc/lowroad/lowroad.toml]
+        /// The file, or both files [default: the file of the running server]
         #[arg(value_name = "FILE", num_args = 0..=2)]
         files: Vec<PathBuf>,
         /// The server's admin socket, if it is not at the default path, or several servers run

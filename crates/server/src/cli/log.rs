@@ -28,7 +28,7 @@ pub enum LogCommand {
         #[command(flatten)]
         print: PrintArgs,
     },
-    /// Print the records whose line matches a regular expression
+    /// Print the records whose line matches a regular expression; exit status 1 if none does
     Grep {
         /// The expression
         #[arg(value_name = "PATTERN")]

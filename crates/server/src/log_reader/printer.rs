@@ -51,6 +51,7 @@ pub struct RecordPrinter {
     exporter: RecordExporter,
     out: BufWriter<Box<dyn Write>>,
     line: Vec<u8>,
+    has_records: bool,
 }
 
 impl RecordPrinter {
@@ -88,7 +89,13 @@ impl RecordPrinter {
             // Standard output of the library is flushed at each line, which costs a system call for each record.
             out: BufWriter::with_capacity(64 * 1024, out),
             line: Vec::new(),
+            has_records: false,
         }
+    }
+
+    /// Whether a record was printed.
+    pub fn has_records(&self) -> bool {
+        self.has_records
     }
 
     /// Prints the lines before the first record.
@@ -122,6 +129,7 @@ impl RecordPrinter {
         if matcher.is_some_and(|matcher| !matcher.matches_record(&self.line)) {
             return Ok(ReadFlow::Continue);
         }
+        self.has_records = true;
         flow(self.out.write_all(&self.line))
     }
 

@@ -32,14 +32,26 @@ pub enum ReadOutcome {
     Complete,
     /// Records are missing, which was reported.
     Incomplete,
+    /// All records were read, and none of them matches the expression.
+    Unmatched,
 }
 
 impl ReadOutcome {
     /// The outcome of both.
     pub fn and(self, other: ReadOutcome) -> ReadOutcome {
         match (self, other) {
-            (ReadOutcome::Complete, ReadOutcome::Complete) => ReadOutcome::Complete,
-            _ => ReadOutcome::Incomplete,
+            (ReadOutcome::Incomplete, _) | (_, ReadOutcome::Incomplete) => ReadOutcome::Incomplete,
+            (ReadOutcome::Unmatched, ReadOutcome::Unmatched) => ReadOutcome::Unmatched,
+            _ => ReadOutcome::Complete,
+        }
+    }
+
+    /// The outcome of a search that has read all its records, with or without a match.
+    #[must_use]
+    pub fn with_match(self, has_match: bool) -> ReadOutcome {
+        match self {
+            ReadOutcome::Complete if !has_match => ReadOutcome::Unmatched,
+            outcome => outcome,
         }
     }
 
