@@ -123,6 +123,7 @@ pub fn private_value<'l>(lines: impl Iterator<Item = &'l [u8]>) -> Vec<u8> {
     let mut value = b"private".to_vec();
     let for_shared: [&[u8]; 4] = [b"public", b"s-maxage", b"proxy-revalidate", b"private"];
     for (name, argument) in lines.flat_map(CacheDirectives::new).flatten() {
+        // Qualified forms of `private` would be weaker than the one in front.
         if name.is_empty() || for_shared.iter().any(|it| it.eq_ignore_ascii_case(name)) {
             continue;
         }

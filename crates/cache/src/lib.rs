@@ -34,6 +34,7 @@ pub mod no_vary_search;
 mod nodes;
 pub mod partial_content;
 pub mod pattern;
+pub mod query_rules;
 pub mod request;
 pub mod storage_policy;
 mod store;

@@ -11,6 +11,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 
+use crate::query_rules::QueryRules;
 use lowroad_http::refusal::RequestRefusal;
 use lowroad_http::{host, target as request_target};
 
@@ -164,6 +165,26 @@ impl RequestPattern {
             port: Some(port.unwrap_or(PORT_DEFAULT)),
             target: decode_target(target),
             is_prefix,
+        })
+    }
+
+    /// The pattern of the same URL in caches whose keys follow these rules; `None` if it is the same, or no single URL.
+    pub fn normalized(&self, rules: &QueryRules) -> Option<RequestPattern> {
+        let RequestPattern::Url {
+            host,
+            port,
+            target,
+            is_prefix: false,
+        } = self
+        else {
+            return None;
+        };
+        let normalized = rules.normalize_target(target);
+        (normalized != *target).then(|| RequestPattern::Url {
+            host: host.clone(),
+            port: *port,
+            target: normalized,
+            is_prefix: false,
         })
     }
 

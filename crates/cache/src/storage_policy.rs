@@ -513,7 +513,8 @@ fn lifetime(
         return validation_only().map_err(|_| StorageRefusal::MustRevalidate);
     }
     if policy.explicit_only {
-        return validation_only();
+        let ttl = policy.ttl_secs.map(|secs| (secs, LifetimeSource::Ttl));
+        return ttl.map_or_else(validation_only, Ok);
     }
     let heuristic_lifetime = || {
         let secs = freshness::heuristic(&storable.times, at_unix_secs)?;

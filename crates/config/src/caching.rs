@@ -2,14 +2,32 @@
 
 use crate::CacheConfig;
 use crate::CookieStorage;
+use crate::RequestConditions;
+use crate::class::list;
+use crate::conditions;
 use crate::named::DAY_MS;
 use crate::reader::ConfigSection;
+use crate::value::InvalidValue;
 
 /// The maximum lifetime, which is beyond any sensible value.
 const LIFETIME_MS_MAX: u64 = 10 * 365 * DAY_MS;
 
-/// Reads the cache settings of a route.
-pub(crate) fn caching(section: ConfigSection<'_>) -> CacheConfig {
+/// The keys that only routes to origins have: programs validate nothing, and an error of theirs has no stale substitute.
+const OF_ORIGINS: [&str; 5] = [
+    "stale_while_revalidate",
+    "stale_if_error",
+    "cookies",
+    "request_directives",
+    "status_field",
+];
+
+/// Reads the cache settings of a route to an origin, or to programs.
+pub(crate) fn caching(section: ConfigSection<'_>, is_origin: bool) -> CacheConfig {
+    if !is_origin {
+        for key in OF_ORIGINS {
+            section.only_with(key, "origin");
+        }
+    }
     let default = CacheConfig::default();
     let secs = |key, default_s: u64| {
         // Delta-seconds are whole seconds (RFC 9111 §1.2.2).
@@ -29,8 +47,36 @@ pub(crate) fn caching(section: ConfigSection<'_>) -> CacheConfig {
         cookies: section.choice("cookies", &cookies, default.cookies),
         request_directives: section.flag("request_directives", default.request_directives),
         status_field: section.flag("status_field", default.status_field),
+        ignored_arguments: list(&section, "ignore_arguments", |item| item.read(argument)),
+        sorts_arguments: section.flag("sort_arguments", default.sorts_arguments),
+        bypass_conditions: bypass(&section),
         ..default
     };
     section.finish();
     caching
+}
+
+/// Reads the name of an argument, decoded, perhaps with a `*` at its end.
+fn argument(text: &str) -> Result<String, InvalidValue> {
+    let name = text.strip_suffix('*').unwrap_or(text);
+    // `*` alone would leave out the whole query.
+    let is_name = !name.is_empty() && !name.contains(['*', '&', '=', '%', '?']);
+    is_name.then(|| text.to_owned()).ok_or(InvalidValue {
+        expected: "the name of an argument",
+        allowed: "NAME or FRONT*, as in the query but decoded, without & = % ?",
+    })
+}
+
+/// Reads the tables of `bypass`.
+fn bypass(section: &ConfigSection<'_>) -> Vec<RequestConditions> {
+    list(section, "bypass", |item| {
+        let table = item.section()?;
+        let is_empty = table.is_empty();
+        if is_empty {
+            item.report("the table is empty", "at least one condition");
+        }
+        let conditions = conditions::conditions(&table);
+        table.finish();
+        Some(conditions)
+    })
 }

@@ -54,7 +54,7 @@ const KEYS_OF_TARGETS: [(&str, &[&str]); 27] = [
     ("restore_prefix", &["origin"]),
     ("request", &["origin"]),
     ("internal_redirects", &["origin"]),
-    ("cache", &["origin"]),
+    ("cache", &["origin", "cgi", "fastcgi"]),
 ];
 
 /// The allowed range of `head_len_max`.
@@ -136,7 +136,10 @@ pub(crate) fn route(section: ConfigSection<'_>) -> Option<(RouteConfig, KeyPosit
     // This call follows after all keys of the handler were looked up.
     report_keys_of_other_targets(&section, kind);
     let caching = match kind {
-        Some("origin") => section.section("cache").map(caching::caching),
+        Some(kind @ ("origin" | "cgi" | "fastcgi")) => {
+            let section = section.section("cache");
+            section.map(|section| caching::caching(section, kind == "origin"))
+        }
         _ => None,
     };
     section.finish();

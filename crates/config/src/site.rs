@@ -219,6 +219,7 @@ fn listen(
 pub(crate) fn listen_address(item: ConfigValue<'_>) -> Option<(SocketAddr, KeyPosition)> {
     let address = item.read(value::address)?;
     let is_port = item.plain_text().is_some_and(|text| !text.contains(':'));
+    // Other servers listen at all addresses then.
     if is_port {
         let port = address.port();
         item.warn(

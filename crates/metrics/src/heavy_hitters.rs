@@ -121,6 +121,7 @@ impl<const KINDS: usize> HeavyHitters<KINDS> {
     pub fn record_sample(&mut self, key: &[u8], kind: usize, count: u64, now_ms: u64) {
         let (scale, count) = (self.scale(now_ms), count as f64);
         let content = self.add(key, kind, scale * count);
+        // One of the occurrences was seen, so it can't be an overestimate.
         content.unseen += scale * (count - 1.0);
         content.variance += scale * scale * count * (count - 1.0);
     }
@@ -255,6 +256,7 @@ impl<const KINDS: usize> HeavyHitters<KINDS> {
 impl<const KINDS: usize> HitterContent<KINDS> {
     /// The bound of the overestimate because of sampling.
     fn sampling_error(&self) -> f64 {
+        // For few samples, all unseen occurrences are fewer than the deviations.
         let deviation = SAMPLING_DEVIATIONS * self.variance.sqrt();
         deviation.min(self.unseen)
     }

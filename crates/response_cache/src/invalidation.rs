@@ -6,6 +6,7 @@ use std::sync::Arc;
 use lowroad_cache::groups;
 use lowroad_cache::invalidation::{self, BaseUri};
 use lowroad_cache::pattern::RequestPattern;
+use lowroad_cache::query_rules::QueryRules;
 use lowroad_engine::Exchange;
 use lowroad_handler::ResponseFields;
 use lowroad_http::request::{Request, RequestTarget};
@@ -26,6 +27,8 @@ pub struct InvalidationSet {
     is_https: bool,
     authority: Box<[u8]>,
     target: Box<[u8]>,
+    /// The rules for the query in keys of the site.
+    query_rules: Vec<QueryRules>,
     changes: Arc<ChangeFeed>,
 }
 
@@ -54,6 +57,11 @@ impl InvalidationSet {
             is_https,
             authority: full_authority.unwrap_or_else(|| authority.into()).into(),
             target: target_of(request)?.into(),
+            query_rules: routes
+                .iter()
+                .filter(|route| !route.query_rules.is_empty())
+                .map(|route| route.query_rules.clone())
+                .collect(),
             changes: changes.clone(),
         })
     }
@@ -70,6 +78,9 @@ impl InvalidationSet {
         let targets = invalidation::invalidated(status.code(), &base, lines);
         for target in &targets {
             self.invalidate_target(target, store);
+            for rules in &self.query_rules {
+                self.invalidate_target(&rules.normalize_target(target), store);
+            }
         }
         // An error response invalidates nothing (RFC 9111 §4.4), and so no groups either.
         if targets.is_empty() {

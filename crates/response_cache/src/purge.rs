@@ -8,6 +8,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use lowroad_cache::pattern::RequestPattern;
+use lowroad_cache::query_rules::QueryRules;
 use lowroad_store::SharedStore;
 use lowroad_store::clock;
 use lowroad_store::purge_rules::{PurgeMode, PurgeRequest};
@@ -100,6 +101,22 @@ fn is_word(text: &str) -> bool {
 }
 
 impl PurgeTarget {
+    /// The targets that have to be purged as well where keys follow these rules.
+    pub fn normalized<'r>(&self, rules: impl Iterator<Item = &'r QueryRules>) -> Vec<PurgeTarget> {
+        let PurgeTarget::Urls(pattern) = self else {
+            return Vec::new();
+        };
+        let changed = rules.filter(|rules| !rules.is_empty());
+        let mut targets: Vec<PurgeTarget> = Vec::new();
+        for pattern in changed.filter_map(|rules| pattern.normalized(rules)) {
+            let target = PurgeTarget::Urls(pattern);
+            if !targets.contains(&target) {
+                targets.push(target);
+            }
+        }
+        targets
+    }
+
     /// Purges matching responses in the store and in flight.
     pub fn purge(&self, store: &SharedStore, kind: PurgeMode) {
         let purge = match self {

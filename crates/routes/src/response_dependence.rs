@@ -99,6 +99,7 @@ impl ResponseDependence {
 /// Makes a response private: no shared cache may store it (RFC 9111 §5.2.2.7).
 pub fn make_private(fields: &mut ResponseFields) {
     let control = cache_control::private_value(fields.values("Cache-Control"));
+    // The fields are rebuilt, since there is no removal of single lines.
     let mut changed = ResponseFields::new();
     if let Some(date) = fields.date() {
         changed.set_date(*date);

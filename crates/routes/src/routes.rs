@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use lowroad_cache::bypass::BypassRules;
 use lowroad_cache::excluded_paths::ExcludedPaths;
+use lowroad_cache::query_rules::QueryRules;
 use lowroad_cache::request::RequestDirectives;
 use lowroad_cache::storage_policy::{CookiePolicy, StoragePolicy};
 use lowroad_config as config;
@@ -43,6 +44,14 @@ pub struct Route {
     pub body_len_max: Option<u64>,
     /// Requests that the handler always answers, regardless of stored responses.
     bypass: Option<BypassRules>,
+    /// Requests that the handler always answers, by conditions: if one of the sets is met.
+    bypass_conditions: Vec<ConditionSet>,
+    /// Whether the handler answers all requests with cookies.
+    bypasses_cookies: bool,
+    /// The rules for the query in cache keys.
+    pub query_rules: QueryRules,
+    /// Whether cache rules apply that the softirq level does not know, so that it gets no responses.
+    pub excludes_level: bool,
     /// Whether only rewrites and internal redirects can reach the route.
     pub is_internal: bool,
     /// Whether responses may be internal redirects.
@@ -90,6 +99,10 @@ impl Route {
         find_switch: FindSwitch<'_>,
     ) -> Route {
         let is_origin = matches!(rules.to, RouteTo::Origin(_));
+        let has_program_ttl = !is_origin && rules.caching.ttl_s.is_some();
+        let ignored = rules.caching.ignored_arguments.iter();
+        let query_rules =
+            QueryRules::new(ignored.map(String::as_str), rules.caching.sorts_arguments);
         Route {
             label,
             handler,
@@ -100,13 +113,27 @@ impl Route {
                 shared_only: rules.keep == ResponseStorage::Shared,
                 ..match is_origin {
                     true => policy(&rules.caching),
-                    false => StoragePolicy::APPLICATION,
+                    false => StoragePolicy {
+                        ttl_secs: rules.caching.ttl_s,
+                        ..StoragePolicy::APPLICATION
+                    },
                 }
             },
             never_stores: rules.keep == ResponseStorage::Never
                 || request_dependences::dependence(rules).is_private,
             body_len_max: rules.body_len_max,
             bypass: rules.caching.bypass.as_ref().map(bypass),
+            bypass_conditions: rules
+                .caching
+                .bypass_conditions
+                .iter()
+                .map(|conditions| ConditionSet::new(conditions, find_switch))
+                .collect(),
+            bypasses_cookies: has_program_ttl && rules.caching.bypass_conditions.is_empty(),
+            excludes_level: has_program_ttl
+                || !query_rules.is_empty()
+                || !rules.caching.bypass_conditions.is_empty(),
+            query_rules,
             allows_internal_redirects: match rules.to {
                 RouteTo::Cgi(_) | RouteTo::FastCgi(_) => true,
                 RouteTo::Origin(_) => rules.internal_redirects,
@@ -155,9 +182,16 @@ impl Route {
     }
 
     /// Whether a request bypasses the cache: no stored response is used, and none is stored.
-    pub fn bypasses(&self, request: &Request<'_>) -> bool {
+    pub fn bypasses(&self, input: &ConditionInput<'_>) -> bool {
+        let request = input.request;
+        let has_cookie = || {
+            let mut fields = request.fields();
+            fields.any(|(name, _)| name.eq_ignore_ascii_case(b"cookie"))
+        };
         let bypass = self.bypass.as_ref();
         bypass.is_some_and(|bypass| bypass.matches(request.raw_target(), request.fields()))
+            || self.bypasses_cookies && has_cookie()
+            || self.bypass_conditions.iter().any(|set| set.is_met(input))
     }
 
     /// Whether a response was ever stored.

@@ -36,6 +36,7 @@ const SEARCH_FAILED_CODE: u8 = 2;
 /// A message for the user, see [`read`]; a failed search has written it already.
 pub fn run(command: &LogCommand) -> Result<Option<u8>, String> {
     let outcome = match (read(command), command) {
+        // Scripts distinguish a failure from a search without a match.
         (Err(message), LogCommand::Grep { .. }) => {
             terminal_output::note(message);
             return Ok(Some(SEARCH_FAILED_CODE));

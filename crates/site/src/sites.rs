@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use lowroad_access_control::AccessPolicy;
 use lowroad_access_control::traffic_classes::ClassTable;
+use lowroad_cache::query_rules::QueryRules;
 use lowroad_config as config;
 use lowroad_config::{PrefixSet, SiteName};
 use lowroad_engine::ListenerId;
@@ -215,6 +216,12 @@ impl SiteTable {
             switches: self.switches.clone(),
             ..SiteTable::from_sites(all, id_next, classes, config, listeners)
         })
+    }
+
+    /// The rules of all routes for the query in cache keys.
+    pub fn query_rules(&self) -> impl Iterator<Item = &QueryRules> {
+        let routes = self.all.iter().flat_map(|site| site.routes.iter());
+        routes.map(|route| &route.query_rules)
     }
 
     /// Settings that are still in force although their files cannot be read, as texts for the log.

@@ -214,8 +214,8 @@ A stored response is sent only to clients for which the origin would get the sam
 
 pub(super) const CACHE: TableReference = TableReference {
     header: "[site.route.cache]",
-    title: "caching of an origin's responses",
-    intro: "Responses are stored and reused by RFC 9111. These keys change that for a route with `origin`.",
+    title: "caching of responses",
+    intro: "Responses are stored and reused by RFC 9111. These keys change that for a route with `origin`; those without a note also for `cgi` and `fastcgi`.",
     context: "[[site]]\nroot = \"r\"\n[[site.route]]\npattern = \"/**\"\norigin = \"http://a\"\n[site.route.cache]\n",
     with_lines: &[],
     keys: &[
@@ -223,7 +223,23 @@ pub(super) const CACHE: TableReference = TableReference {
             "ttl",
             "duration, up to 10y",
             "a tenth of the time since `Last-Modified`, at most a day",
-            "The freshness lifetime of responses without freshness information.",
+            "The freshness lifetime of responses without freshness information. Without it, those of programs are not stored.",
+        ),
+        KeyReference::optional(
+            "ignore_arguments",
+            "list of names",
+            "Arguments of the query that do not distinguish responses, decoded; a `*` at the end is any text: `[\"utm_*\", \"gclid\"]`. The origin still gets them, of the request that comes first.",
+        ),
+        KeyReference::with_default(
+            "sort_arguments",
+            "boolean",
+            "false",
+            "The order of arguments with different names does not matter.",
+        ),
+        KeyReference::optional(
+            "bypass",
+            "table, or array of tables",
+            "Requests that the handler always answers: if all [conditions](site-rule-not.md) of one table hold, no stored response is used, and none is stored.",
         ),
         KeyReference::with_default(
             "stale_while_revalidate",
@@ -257,7 +273,12 @@ pub(super) const CACHE: TableReference = TableReference {
         ),
     ],
     notes: r#"
-Responses with `must-revalidate`, `proxy-revalidate` or `no-cache` are never used stale.
+Responses with `must-revalidate`, `proxy-revalidate` or `no-cache` are never used stale. `stale_while_revalidate`, `stale_if_error`, `cookies`,
+`request_directives` and `status_field` are only for `origin`.
+
+Programs often answer a client with a cookie in another way without saying so. So with `ttl` requests with a cookie always go to the program, unless there
+is a `bypass`, which decides then. Responses with `Set-Cookie` or `private` are never stored. The softirq level gets no responses of routes with
+`ignore_arguments`, `sort_arguments`, `bypass`, or with `ttl` for programs. `lowroad purge URL` finds responses under the changed key.
 
 ```toml
 [[site]]
@@ -270,6 +291,13 @@ origin = "http://127.0.0.1:3000"
 [site.route.cache]
 ttl = "10s"
 stale_while_revalidate = "1m"
+ignore_arguments = ["utm_*", "gclid"]
+bypass = { cookie = "wordpress_logged_in_*" }
+
+[[site.route]]
+pattern = "*.php"
+fastcgi = "unix:/run/php/php-fpm.sock"
+cache = { ttl = "1s" }
 ```
 "#,
 };

@@ -1,5 +1,7 @@
 //! Caching of an origin's responses, beyond their own caching fields.
 
+use super::RequestConditions;
+
 /// How the responses of a route's origin are stored and reused. `[site.route.cache]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheConfig {
@@ -19,6 +21,14 @@ pub struct CacheConfig {
     pub request_directives: bool,
     /// Responses have the field Cache-Status (RFC 9211). Default true. Key `status_field`.
     pub status_field: bool,
+    /// The names of query arguments that are no part of the key; a `*` at the end stands for any text. Default none. Key
+    /// `ignore_arguments`.
+    pub ignored_arguments: Vec<String>,
+    /// Whether query arguments are sorted by name in the key. Default false. Key `sort_arguments`.
+    pub sorts_arguments: bool,
+    /// Requests that the handler always answers and whose responses are not stored: those for which one of these sets of
+    /// conditions holds. Default none. Key `bypass`.
+    pub bypass_conditions: Vec<RequestConditions>,
     /// Upper bound of a heuristic lifetime from Last-Modified, in seconds. Default a day. Not in files.
     pub guessed_s_max: u64,
     /// Whether responses 403, 429 and 451 are stored. Default true. Not in files.
@@ -63,6 +73,9 @@ impl Default for CacheConfig {
             stale_if_error_s: 3600,
             cookies: CookieStorage::default(),
             request_directives: false,
+            ignored_arguments: Vec::new(),
+            sorts_arguments: false,
+            bypass_conditions: Vec::new(),
             status_field: true,
             guessed_s_max: 24 * 3600,
             refusals: true,

@@ -52,8 +52,8 @@ fn secrets_are_read_from_files_variables_and_credentials() {
 fn unusable_secrets_are_problems_without_their_text() {
     for (text, expected) in [
         (
-            "token_file = \"t\"\n[[site]]\n[[site.route]]\npattern = \"/**\"\norigin = \"http://a\"\nrequest.set = { A = { file = \"invisible\" } }",
-            "10:21: site[1].route[0].request.set.A: not the value of a field (allowed: visible ASCII",
+            "token_file = \"t\"\n[[site]]\nnames = \"a\"\n[[site.route]]\npattern = \"/**\"\norigin = \"http://a\"\nrequest.set = { A = { file = \"invisible\" } }",
+            "11:21: site[1].route[0].request.set.A: not the value of a field (allowed: visible ASCII",
         ),
         (
             "token = { file = \"none\" }",

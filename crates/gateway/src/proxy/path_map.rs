@@ -223,6 +223,7 @@ fn has_dot_segments(target: &[u8]) -> bool {
     let mut rest = &target[..end.unwrap_or(target.len())];
     let (mut segment_len, mut is_dots) = (0, true);
     while !rest.is_empty() {
+        // An invalid escape may hide a dot segment from this check.
         let Some((byte, after)) = first_byte(rest) else {
             return true;
         };

@@ -200,11 +200,15 @@ impl AdminActions {
             }
         };
         // The lock is released at the end of this block: the wait for the disk below must not delay other operations.
-        let (store, ports) = {
+        let (store, ports, normalized) = {
             let running = lock(&self.running);
             let addresses = running.listeners.addresses.iter();
             let ports: Vec<u16> = addresses.map(|(_, address)| address.port()).collect();
-            (running.store.clone(), ports)
+            (
+                running.store.clone(),
+                ports,
+                target.normalized(running.sites.query_rules()),
+            )
         };
         if let Some(port) = request.parameter("port")
             && !ports.iter().any(|known| known.to_string() == port)
@@ -214,7 +218,9 @@ impl AdminActions {
         }
         // Earlier purges are applied first, so that their responses do not count as this one's.
         store.apply_purges_now();
-        target.purge(&store, purge::kind(is_soft));
+        for target in normalized.iter().chain([&target]) {
+            target.purge(&store, purge::kind(is_soft));
+        }
         // Written to the disk before the response is sent, so that a confirmed purge survives a kill of the server.
         let is_durable = store
             .tier()

@@ -88,6 +88,7 @@ fn rules(totals: &[(ScopeLabels, ScopeTotals)], out: &mut MetricSnapshot) {
     let mut sums = BTreeMap::<(&str, &str), u64>::new();
     for (labels, totals) in totals {
         for (rule, count) in AnsweringRule::ALL.into_iter().zip(totals.rules) {
+            // Counters that are still 0 are omitted, as above.
             if count > 0 {
                 *sums.entry((&labels.site, rule.as_str())).or_default() += count;
             }

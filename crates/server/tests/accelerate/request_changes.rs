@@ -272,6 +272,51 @@ fn caches_in_front_learn_of_conditions() {
     );
 }
 
+/// A front whose origin sends storable responses with a number, with these cache keys.
+fn keyed(cache: &str) -> TestAccelerator {
+    let lines = format!("origin = \"URL\"\n[site.route.cache]\n{cache}");
+    front(TestOrigin::with_response(storable), "/**", &lines)
+}
+
+#[test]
+fn arguments_are_ignored_and_sorted_in_keys() {
+    let front = keyed("ignore_arguments = [\"utm_*\", \"gclid\"]\nsort_arguments = true\n");
+    let first = front.get("/a?b=1&utm_source=x&a=2", "").text();
+    for target in ["/a?a=2&b=1", "/a?gclid=7&b=1&%75tm_y&a=2"] {
+        assert_eq!(front.get(target, "").text(), first, "{target}");
+    }
+    // The origin gets the whole query of the first request.
+    assert_eq!(front.origin.requests()[0].target, "/a?b=1&utm_source=x&a=2");
+    assert_ne!(front.get("/a?a=2&b=3", "").text(), first);
+    let url = format!("http://{}/a?b=1&a=2&utm_z=1", front.server.address());
+    let explained = front.run_command(&["explain", &url, "-H", "Host: test"]);
+    assert!(
+        explained.contains("stored                 yes"),
+        "{explained}"
+    );
+    front.run_command(&["purge", "http://test/a?b=1&a=2&utm_z=1"]);
+    let second = front.get("/a?a=2&b=1", "").text();
+    assert_ne!(second, first);
+    // A successful unsafe request invalidates the normalized key.
+    front.request("POST", "/a?utm_x=1&b=1&a=2", "Content-Length: 0\r\n");
+    assert_ne!(front.get("/a?a=2&b=1", "").text(), second);
+}
+
+#[test]
+fn conditions_bypass_the_cache() {
+    let front = keyed("bypass = [{ cookie = \"session\" }, { argument = \"draft\" }]\n");
+    let first = front.get("/a", "").text();
+    assert_eq!(front.get("/a", "Cookie: other=1\r\n").text(), first);
+    let with_session = front.get("/a", "Cookie: session=1\r\n").text();
+    assert_ne!(with_session, first);
+    assert_eq!(front.get("/a", "").text(), first, "it is not stored");
+    let draft = front.get("/a?draft", "").text();
+    assert_ne!(front.get("/a?draft", "").text(), draft);
+    let url = format!("http://{}/a", front.server.address());
+    let explained = front.run_command(&["explain", &url, "-H", "Cookie: session=1"]);
+    assert!(explained.contains("bypasses the cache"), "{explained}");
+}
+
 #[test]
 fn response_fields_with_variables_are_not_stored() {
     let front = TestAccelerator::with_site(

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use lowroad_cache::vary::SelectingFields;
 use lowroad_handler::HandlerFailure;
 use lowroad_http::method::Method;
+use lowroad_http::request::RequestTarget;
 use lowroad_http::status::StatusCode;
 use lowroad_response_cache::calls::{CallStatus, HandlerCall};
 use lowroad_response_cache::reply::HandlerReply;
@@ -23,6 +24,7 @@ use super::effects::{DiskRecall, Effects, TraceEvent};
 use super::internal_redirect::{self, HandlerRedirect};
 use super::lookup::ResponseLookup;
 use crate::access::RequestOutcome as Logged;
+use crate::is_from_daemon;
 use crate::responder::RequestResponder;
 use crate::sites::SitePath;
 
@@ -63,6 +65,16 @@ impl<W: Effects> ResponseLookup<'_, W> {
             );
         }
         self.effects.trace(TraceEvent::Route(route));
+        // The level would reuse a response by other rules. The request is refused as by a rule, which it does not store.
+        if route.excludes_level
+            && is_from_daemon(responder.request.user_agent(), responder.exchange.peer)
+        {
+            return generated_response(responder.refuse_by_rule(
+                context.site_path(),
+                StatusCode::FORBIDDEN,
+                &[],
+            ));
+        }
         if let Some(len_max) = route.body_len_max {
             responder.exchange.limit_body(len_max);
             if responder.exchange.is_body_too_long() {
@@ -354,8 +366,8 @@ impl<W: Effects> ResponseLookup<'_, W> {
             "a program's internal redirect has set the target"
         } else if context.has_conditional_target() {
             "a rewrite with conditions may apply to the path"
-        } else if route.bypasses(responder.request) {
-            "the request is excluded: by credentials or a proxy's fields; with `attach --worker` also by Cookie, Cache-Control or its path"
+        } else if route.bypasses(&responder.condition_input()) {
+            "the request bypasses the cache: by `bypass`, by a cookie on a route with `ttl` to programs; with `attach --worker` also by credentials, a proxy's fields, Cookie, Cache-Control or its path"
         } else if has_body {
             "the request has a body"
         } else if !route.is_origin && tls.is_some_and(|it| it.client.is_some()) {
@@ -368,16 +380,36 @@ impl<W: Effects> ResponseLookup<'_, W> {
             effects.trace(TraceEvent::Unkeyed(reason));
             return None;
         }
+        let query;
+        let mut normalized_request = None;
+        if !route.query_rules.is_empty()
+            && let RequestTarget::Origin {
+                path,
+                query: Some(sent),
+                plain,
+            } = responder.request.target
+        {
+            // Only the key has the changed query; the handler gets the one that was sent.
+            query = route.query_rules.normalize(sent);
+            let mut request = responder.request.clone();
+            request.target = RequestTarget::Origin {
+                path,
+                query: query.as_deref(),
+                plain,
+            };
+            normalized_request = Some(request);
+        }
+        let request = normalized_request.as_ref().unwrap_or(responder.request);
         let is_https = responder.exchange.is_https();
         let site = SiteScope {
             site_id: context.site.rules.id,
             is_https,
         };
         if let Some(forwarded) = &responder.exchange.forwarded
-            && let Some(authority) = responder.request.authority
+            && let Some(authority) = request.authority
             && let Some(complete) = forwarded.authority_with_port(authority, is_https)
         {
-            let mut complete_request = responder.request.clone();
+            let mut complete_request = request.clone();
             complete_request.authority = Some(&complete);
             return KeyFacts::from_request(
                 &complete_request,
@@ -387,8 +419,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
                 hash,
             );
         }
-        let facts =
-            KeyFacts::from_request(responder.request, route.is_origin, site, self.key, hash);
+        let facts = KeyFacts::from_request(request, route.is_origin, site, self.key, hash);
         if facts.is_none() {
             effects.trace(TraceEvent::Unkeyed(match responder.request.method {
                 Method::Get | Method::Head if route.is_origin => {

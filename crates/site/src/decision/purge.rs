@@ -40,8 +40,14 @@ pub fn handle_purge<W: Effects>(
         return generated_response(responder.refuse(Some(site_path), StatusCode::BAD_REQUEST));
     };
     let kind = purge::kind(is_soft);
+    let rules = || site_path.site.routes.iter().map(|route| &route.query_rules);
+    let normalized: Vec<PurgeTarget> = targets
+        .iter()
+        .flat_map(|target| target.normalized(rules()))
+        .collect();
     targets
         .iter()
+        .chain(&normalized)
         .for_each(|target| effects.purge(target, kind));
     match effects.await_durable_purges(responder.exchange.id) {
         true => context.wait(responder, WaitReason::Purge),

@@ -112,6 +112,7 @@ impl LevelHealthState {
         let mut hits = hits.unwrap_or_else(PoisonError::into_inner);
         url_hits::read_hosts(line, |host, count| {
             let site = sites.as_deref().map_or("", |sites| sites.label(host));
+            // A name is copied only for its first hits.
             match hits.get_mut(site) {
                 Some(sum) => *sum += count,
                 None => drop(hits.insert(site.to_owned(), count)),
