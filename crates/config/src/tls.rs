@@ -10,8 +10,8 @@ use crate::reader::{ConfigSection, ConfigSource, ConfigValue, KeyPosition};
 use crate::rules::is_field_value;
 use crate::site_marks::SiteMarks;
 use crate::{
-    CertificateFiles, ClientAuthConfig, HeaderRule, PathPattern, ProcessConfig, SiteConfig,
-    SoftirqMode, TlsConfig, TlsVersion, value,
+    CertificateFiles, ClientAuthConfig, HeaderRule, PathPattern, ProcessConfig, RequestConditions,
+    SiteConfig, SoftirqMode, TlsConfig, TlsVersion, value,
 };
 
 /// One year, the minimum for HSTS preload lists.
@@ -170,6 +170,8 @@ fn hsts(item: &ConfigValue<'_>) -> Option<String> {
 pub(crate) fn hsts_rule(tls: &TlsConfig) -> Option<HeaderRule> {
     Some(HeaderRule {
         pattern: PathPattern::everything(),
+        table: usize::MAX,
+        conditions: RequestConditions::default(),
         set: vec![(HSTS.into(), Template::literal(tls.hsts.as_ref()?))],
         append: Vec::new(),
         default: Vec::new(),

@@ -79,6 +79,8 @@ pub struct Exchange {
     pub is_body_incomplete: bool,
     /// The service considers the request malformed: it is counted with those that the parser refused.
     pub is_refused: bool,
+    /// Access logs do not contain the request.
+    pub is_unlogged: bool,
     /// The limit at which the service has refused the request, for its statistics.
     pub refusal_reason: Option<RefusalReason>,
     /// The service has verified the user named by the request.
@@ -125,6 +127,7 @@ impl Exchange {
             body_len_max: u64::MAX,
             is_body_incomplete: false,
             is_refused: false,
+            is_unlogged: false,
             refusal_reason: None,
             is_user: false,
             has_client_ended: false,

@@ -9,6 +9,7 @@ use lowroad_handler::{
     Handler, HandlerFailure, HandlerRequest as ProgramRequest, HandlerResponse, HandlerResult,
 };
 use lowroad_http::forwarding;
+use lowroad_variables::Dependence;
 
 use crate::request_dependences;
 
@@ -30,7 +31,12 @@ pub fn vary(routes: &[RouteConfig], route: &RouteConfig) -> Option<Arc<str>> {
         // All cookies are in one field, so Vary lists the whole field.
         let cookie = (!conditions.cookies.is_empty()).then_some("Cookie");
         let headers = conditions.headers.iter().map(|it| it.name.as_str());
-        headers.chain(cookie)
+        let variables = conditions.variable_dependences();
+        let variables = variables.filter_map(|it| match it {
+            Dependence::Field(name) => Some(name),
+            _ => None,
+        });
+        headers.chain(cookie).chain(variables)
     });
     let mut names: Vec<&str> = Vec::new();
     for name in conditions.chain(request_dependences::fields(route)) {
@@ -52,12 +58,20 @@ pub fn depend_on_unkeyed_facts(routes: &[RouteConfig]) -> bool {
             || conditions.has_certificate.is_some()
             || !conditions.times.is_empty()
             || conditions.file.is_some()
-            || headers.any(|it| {
-                let name = it.name.to_ascii_lowercase();
-                // Vary takes preferences that mean the same for equal, conditions do not.
-                forwarding::is_report(name.as_bytes()) || vary::is_preference(name.as_bytes())
+            || headers.any(|it| is_unkeyed_field(&it.name))
+            || conditions.variable_dependences().any(|it| match it {
+                Dependence::Field(name) => is_unkeyed_field(name),
+                Dependence::CacheKey => false,
+                Dependence::Client | Dependence::Request | Dependence::File => true,
             })
     })
+}
+
+/// Whether Vary does not distinguish the values of a field as conditions do.
+fn is_unkeyed_field(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    // Vary takes preferences that mean the same for equal, conditions do not.
+    forwarding::is_report(name.as_bytes()) || vary::is_preference(name.as_bytes())
 }
 
 /// A handler that adds fields to Vary in the responses of another handler.

@@ -28,6 +28,8 @@ pub fn depends_on_client(route: &RouteConfig) -> bool {
         .request
         .dependences()
         .any(|(name, dependence)| match dependence {
+            // A stored response would survive a change of the file.
+            Dependence::File => true,
             Dependence::Client => !forwarding::is_report(name.as_bytes()),
             // Any client can send these fields, and no cache key contains them.
             Dependence::Field(field) => {
@@ -44,7 +46,7 @@ pub fn fields(route: &RouteConfig) -> impl Iterator<Item = &str> {
     let dependences = route.request.dependences();
     dependences.filter_map(|(_, dependence)| match dependence {
         Dependence::Field(field) => Some(field),
-        Dependence::Client | Dependence::Request | Dependence::CacheKey => None,
+        Dependence::Client | Dependence::Request | Dependence::File | Dependence::CacheKey => None,
     })
 }
 

@@ -49,6 +49,8 @@ pub struct Route {
     pub is_internal: bool,
     /// Whether responses may be internal redirects.
     allows_internal_redirects: bool,
+    /// Whether error responses are replaced by the error pages of the site.
+    pub intercepts_errors: bool,
     /// Whether cache directives of requests are honoured.
     honours_request_directives: bool,
     /// Whether a response was ever stored, so that a look-up in the store can succeed.
@@ -110,6 +112,7 @@ impl Route {
             body_len_max: rules.body_len_max,
             uses_request_id: request_dependences::uses_request_id(rules),
             bypass: rules.caching.bypass.as_ref().map(bypass),
+            intercepts_errors: rules.intercepts_errors,
             allows_internal_redirects: match rules.to {
                 RouteTo::Cgi(_) | RouteTo::FastCgi(_) => true,
                 RouteTo::Origin(_) => rules.internal_redirects,

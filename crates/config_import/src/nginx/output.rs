@@ -58,6 +58,12 @@ pub fn write_config(
         let server = without_redirected_names(server);
         write_site(&server, context, translation, &mut origins, &mut sites);
     }
+    let definitions = &translation.definitions;
+    for (name, table) in &definitions.map_tables {
+        if definitions.used_maps.contains(name) {
+            document.push(table.clone());
+        }
+    }
     origins.write(&mut document);
     document.append(sites);
     document

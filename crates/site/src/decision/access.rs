@@ -120,6 +120,7 @@ pub fn apply_rules(
         match rule.action() {
             RuleAction::Fallback(_) => {}
             RuleAction::Allow => allowed = allowed.with(forms),
+            RuleAction::Log(is_logged) => responder.exchange.is_unlogged = !is_logged,
             RuleAction::Deny(status) => {
                 let status = StatusCode::new(*status).unwrap_or(StatusCode::FORBIDDEN);
                 return Err(refuse(rule, status, &[], effects, site_path, responder));

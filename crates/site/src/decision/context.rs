@@ -3,14 +3,17 @@
 use std::sync::Arc;
 
 use lowroad_access_control::AccessRule;
-use lowroad_config::RequestPath;
+use lowroad_config::{CorsConfig, RequestPath};
+use lowroad_engine::FieldChanges;
 use lowroad_http::request::OwnedRequest;
 use lowroad_http::status::StatusCode;
 use lowroad_request_conditions::ConditionInput;
 use lowroad_routes::routes::Route;
-use lowroad_site_rules::{PathMatches, SiteFields};
+use lowroad_site_rules::{PathMatches, SiteFields, add_cors_fields};
 
+use super::cross_origin::request_origin;
 use super::deferral::WaitReason;
+use super::effects::{Effects, TraceEvent};
 use super::facts::DecisionFacts;
 use super::rewritten_target::RewrittenTarget;
 use crate::access::RequestOutcome as Logged;
@@ -109,17 +112,52 @@ impl RequestContext<'_> {
 
     /// Sets the fields of the response that depend on the request. Returns whether there are any.
     #[inline(never)]
-    pub fn set_variable_fields(&self, responder: &mut RequestResponder<'_, '_>) -> bool {
+    pub fn set_request_fields(
+        &self,
+        effects: &impl Effects,
+        responder: &mut RequestResponder<'_, '_>,
+    ) -> bool {
         let redirect = self
             .rewritten_target
             .and_then(|rewritten| rewritten.redirect_fields());
         // The rules of the path that the client requested apply to a response that a handler has redirected.
         let path = redirect.map_or(self.path, |(path, _)| path);
         let rules = SiteFields::new(&self.site.rules, path, StatusCode::OK);
-        let lines = rules.expand_variables(path, &self.facts(responder));
-        let has_lines = rules.has_variables();
-        responder.response.set_request_lines(lines);
-        has_lines
+        let cors = self
+            .cors_rule()
+            .filter(|rule| self.site.rules.config.cors.len() > 1 || !rule.is_for_all());
+        if !rules.depends_on_request() && cors.is_none() {
+            responder
+                .response
+                .set_field_changes(FieldChanges::default());
+            return false;
+        }
+        // The conditions see the client's request, even if a rewrite has changed the path.
+        let input = responder.condition_input();
+        let conditions = self.site.path_conditions.as_ref();
+        let is_met =
+            |number| conditions.is_none_or(|conditions| conditions.header_is_met(number, &input));
+        let mut fields = rules.request_fields(path, &self.facts(responder), &is_met);
+        if let Some(rule) = cors {
+            add_cors_fields(rule, request_origin(responder.request), &mut fields);
+        }
+        let changes = FieldChanges {
+            lines: fields.encoded_lines(),
+            omitted: fields.omitted.iter().map(|name| (*name).into()).collect(),
+        };
+        effects.trace(TraceEvent::Fields(&changes));
+        responder.response.set_field_changes(changes);
+        true
+    }
+
+    /// The CORS rule for the path that the client requested.
+    pub fn cors_rule(&self) -> Option<&CorsConfig> {
+        let patterns = self.site.rules.cors.as_ref()?;
+        // A preflight knows only this path, and both must have the same rule.
+        let path = self
+            .rewritten_target
+            .map_or(self.path, |rewritten| rewritten.client_target().1);
+        patterns.find(&self.site.rules.config, path)
     }
 
     /// The site and the path with the rules that apply to the response.

@@ -318,8 +318,8 @@ fn continue_with_target<W: Effects>(
         rewritten_target: Some(&rewritten),
     };
     // With fields of a handler's response, the header rules of the path that the client requested apply.
-    if site.rules.header_patterns.has_variables() && rewritten.redirect_fields().is_none() {
-        context.set_variable_fields(responder);
+    if site.rules.header_patterns.depend_on_request() && rewritten.redirect_fields().is_none() {
+        context.set_request_fields(effects, responder);
     }
     if !has_required_certificate(&context.matches, responder.exchange) {
         effects.trace(TraceEvent::NoClientCertificate);
