@@ -39,6 +39,7 @@ pub(crate) fn cors(section: ConfigSection<'_>) -> Vec<CorsConfig> {
         );
     }
     let origins = list(&section, "origins", |item| item.read(origin));
+    // `list` reports an empty list, which must not mean the default.
     let mut methods = list(&section, "methods", |item| item.read(conditions::method));
     if methods.is_empty() {
         methods = ["GET", "HEAD", "POST"].map(str::to_owned).to_vec();
@@ -88,6 +89,7 @@ fn origin(text: &str) -> Result<CorsOrigin, InvalidValue> {
         && scheme
             .bytes()
             .all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || b"+-.".contains(&it));
+    // Only whole labels can be a wildcard: `https://*example.com` would also match evilexample.com.
     let (is_wildcard, name) = match host.strip_prefix("*.") {
         Some(name) => (true, name),
         None => (false, host),
@@ -96,6 +98,7 @@ fn origin(text: &str) -> Result<CorsOrigin, InvalidValue> {
         |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit() || b"-_.:[]".contains(&it);
     let is_host =
         !name.is_empty() && name.bytes().all(is_host_byte) && !name.starts_with(['.', ':']);
+    // Browsers leave the default port out, so an origin with it would never match.
     let default_port = match scheme {
         "http" => ":80",
         "https" => ":443",
@@ -164,6 +167,7 @@ pub(crate) fn security_headers(item: &ConfigValue<'_>) -> Option<HeaderRule> {
                 if !can_change(name, &report) {
                     continue;
                 }
+                // Names are compared without case, so an operator's spelling replaces the default.
                 default.retain(|(it, _)| !it.eq_ignore_ascii_case(name));
                 if value.value_bool() != Some(false) {
                     default.extend(field_value(&value).map(|value| (name.to_owned(), value)));

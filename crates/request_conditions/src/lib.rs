@@ -179,6 +179,7 @@ fn has_argument(input: &ConditionInput<'_>, condition: &NamedCondition) -> bool 
 }
 
 fn has_variable(input: &ConditionInput<'_>, condition: &VariableCondition) -> bool {
+    // The text is built for each evaluation, since only candidates of the index get here.
     let mut value = Vec::with_capacity(64);
     let facts = ConditionFacts::new(input);
     let template_input = TemplateInput {

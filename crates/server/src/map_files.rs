@@ -41,6 +41,7 @@ impl MapFollower {
             (maps, running.map_counts.clone(), running.logger.clone())
         };
         let files = maps.iter().filter_map(|map| map.file.as_ref());
+        // Stamps of maps that are gone are forgotten.
         let mut stamps = Vec::new();
         for file in files {
             let stamp = FileStamp::from_path(&file.path).ok();

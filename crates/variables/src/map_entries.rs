@@ -146,7 +146,7 @@ impl MapEntries {
     fn find_wildcard(&self, text: &[u8]) -> Option<&str> {
         let mut key = vec![b'*'];
         let dots = text.iter().enumerate().filter(|(_, byte)| **byte == b'.');
-        // From the left, so that the longest name is found first.
+        // A name in front of the first dot is required. From the left, so that the longest name is found first.
         dots.filter(|(at, _)| *at > 0).find_map(|(at, _)| {
             key.truncate(1);
             key.extend_from_slice(&text[at..]);
@@ -194,6 +194,7 @@ impl PartialEq for MapEntries {
                 .map(|(regex, value)| (regex.as_str().to_owned(), value.clone()))
                 .collect()
         };
+        // Expressions have no equality of their own, their texts have.
         self.ignores_case == other.ignores_case
             && self.texts == other.texts
             && expressions(self) == expressions(other)
@@ -205,6 +206,7 @@ impl Eq for MapEntries {}
 impl fmt::Debug for MapEntries {
     /// All entries in a fixed order. Fingerprints of sites depend on this output.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Keys are bytes of any kind, and this text is only compared.
         let pairs = self.sorted().into_iter();
         let pairs = pairs.map(|(key, value)| (String::from_utf8_lossy(key), value));
         write!(f, "{} ", self.ignores_case)?;

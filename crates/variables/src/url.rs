@@ -202,6 +202,7 @@ fn write_mapped_url(value: &str, input: TemplateInput<'_>, out: &mut Vec<u8>) ->
     if !is_path && !is_absolute {
         return false;
     }
+    // The query of the request stands before the fragment (RFC 3986 §3).
     let (before, fragment) = value.split_at(value.find('#').unwrap_or(value.len()));
     percent_encode(before.as_bytes(), is_graphic, out);
     if let (Some(query), false) = (input.facts.query(), before.contains('?')) {

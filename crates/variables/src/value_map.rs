@@ -39,11 +39,13 @@ pub struct MapReference(pub Arc<ValueMap>);
 impl ValueMap {
     /// The value for a request.
     pub fn value(&self, input: TemplateInput<'_>) -> String {
+        // Most texts are hosts and paths, for which this is enough.
         let mut text = Vec::with_capacity(64);
         self.from.write_plain(input, &mut text);
         if let Some(value) = self.entries.find(&text) {
             return value.to_owned();
         }
+        // The clone of the `Arc` keeps the entries while another thread replaces them.
         let file = self.file.as_ref().map(MapFile::entries);
         let value = file.as_ref().and_then(|entries| entries.find(&text));
         value.unwrap_or(&self.default).to_owned()

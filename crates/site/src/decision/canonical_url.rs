@@ -18,6 +18,7 @@ pub fn canonical_location(
     let request = responder.request;
     let is_https = responder.exchange.is_https();
     let tls = site.rules.config.tls.as_ref();
+    // Both changes are one redirect, so that a client is not sent from one to the other.
     let changes_scheme = !is_https && tls.is_some_and(|tls| tls.redirect);
     let canonical = site.rules.config.canonical_host.as_deref();
     if !changes_scheme && canonical.is_none() {
