@@ -173,7 +173,8 @@ impl AccessRule {
             | RuleAction::Allow
             | RuleAction::Fallback(_)
             | RuleAction::Respond(_)
-            | RuleAction::Close => {}
+            | RuleAction::Close
+            | RuleAction::Log(_) => {}
         }
         Ok(AccessRule {
             conditions: ConditionSet::new(&config.conditions, find_switch),
@@ -218,6 +219,7 @@ impl AccessRule {
             RuleAction::Fallback(to) => format!("fallback {to}"),
             RuleAction::Respond(response) => format!("respond {}", response.status),
             RuleAction::Close => "close".into(),
+            RuleAction::Log(is_logged) => format!("log {is_logged}"),
         };
         let mut text = format!("{}: {action_text}", config.pattern);
         let conditions = condition_text(&config.conditions);

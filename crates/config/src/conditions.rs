@@ -2,12 +2,15 @@
 
 mod week_time;
 
+use lowroad_variables::{Template, TemplateScope};
+
 use crate::class::list;
 use crate::reader::{ConfigSection, ConfigValue};
 use crate::rules::{is_field_value, is_literal_name, is_token};
 use crate::value::InvalidValue;
 use crate::{
     AddressPrefix, NamedCondition, PathExpression, RequestConditions, SiteName, ValueCondition,
+    VariableCondition,
 };
 
 #[cfg(test)]
@@ -41,7 +44,7 @@ pub(crate) fn conditions(section: &ConfigSection<'_>) -> RequestConditions {
 }
 
 /// Reads a table of `not`. It cannot contain another `not`.
-fn exception(item: &ConfigValue<'_>) -> Option<RequestConditions> {
+pub(crate) fn exception(item: &ConfigValue<'_>) -> Option<RequestConditions> {
     let section = item.section()?;
     // Nothing would remain for which the other conditions could hold.
     if section.is_empty() {
@@ -59,6 +62,7 @@ fn without_exceptions(section: &ConfigSection<'_>) -> RequestConditions {
         headers: list(section, "header", |item| named(item, &FIELD)),
         cookies: list(section, "cookie", |item| named(item, &COOKIE)),
         arguments: list(section, "argument", |item| named(item, &ARGUMENT)),
+        variables: list(section, "variable", variable),
         hosts: list(section, "host", |item| item.read(host)),
         is_https: section
             .item("scheme")
@@ -175,6 +179,36 @@ fn named(item: &ConfigValue<'_>, syntax: &NamedSyntax) -> Option<NamedCondition>
     Some(NamedCondition {
         name: name.to_string(),
         value: condition?,
+    })
+}
+
+/// Reads a condition on a variable: `$NAME`, `$NAME=VALUE` or `$NAME=~EXPRESSION`; there may be text around the variable.
+fn variable(item: &ConfigValue<'_>) -> Option<VariableCondition> {
+    let text = item.text()?;
+    let (name, expected) = match text.split_once('=') {
+        Some((name, expected)) => (name, Some(expected)),
+        None => (text, None),
+    };
+    let report = |error: lowroad_variables::TemplateError| {
+        item.report_at(error.offset, error.message, error.allowed);
+    };
+    let template = Template::parse_with(name, TemplateScope::condition(), &item.maps());
+    let template = template.map_err(report).ok()?;
+    if text.len() > CONDITION_LEN_MAX || template.constant().is_some() {
+        item.refuse(
+            "a condition of a variable",
+            "$NAME, $NAME=VALUE or $NAME=~EXPRESSION with at least one variable before =",
+        );
+        return None;
+    }
+    let value = match expected.map(|it| (it, it.strip_prefix('~'))) {
+        None => ValueCondition::Any,
+        Some((_, Some(expression))) => matching(item, name, expression)?.value,
+        Some((expected, None)) => ValueCondition::Exact(expected.to_string()),
+    };
+    Some(VariableCondition {
+        text: template,
+        value,
     })
 }
 

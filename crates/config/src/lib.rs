@@ -27,6 +27,7 @@ mod feature;
 mod fixed_response;
 mod format;
 mod logs;
+mod map;
 mod module;
 mod name;
 mod named;
@@ -47,6 +48,7 @@ pub mod schema;
 mod secret;
 mod site;
 mod site_marks;
+mod site_policy;
 mod site_rule;
 mod source;
 mod start_tables;
@@ -60,6 +62,7 @@ pub use document::toml_text_to_json;
 pub use document::{ConfigChange, ConfigDocument, EffectiveConfig, changes};
 pub use feature::{BuildFeature, MissingFeature};
 pub use format::{FormatError, format};
+pub use map::{MAP_FILE_LEN_MAX, map_file_entries};
 pub use paths::{PathExpression, PathSelector, RequestPath, slash_forms};
 pub use pattern::{PathPattern, PathPatternError};
 pub use pattern_set::{MatchScope, PatternSet, PatternSetBuilder};
@@ -185,6 +188,10 @@ fn config(
         &[(ModuleConfig, module::ModuleMarks)],
     ),
 ) -> Config {
+    // Templates in the other tables refer to maps.
+    let maps = top.section("map").map(|section| map::maps(&section));
+    let maps = maps.unwrap_or_default();
+    source.set_maps(maps.clone());
     let server = top
         .section("server")
         .map(|section| process::server(section, missing_features))
@@ -289,6 +296,7 @@ fn config(
         classes: classes.into_iter().map(|(class, _)| class).collect(),
         start_tables: StartTables::default(),
         document: ConfigDocument::default(),
+        maps,
         sites: sites.into_iter().map(|(site, _)| site).collect(),
     }
 }

@@ -156,7 +156,10 @@ impl RewriteConfig {
     /// query.
     pub fn target(&self, path: RequestPath<'_>, facts: &dyn RequestFacts) -> Option<Vec<u8>> {
         let is_path_byte = |byte: u8| byte.is_ascii_graphic();
-        expand(&self.to, path.capture(&self.from)?, facts, is_path_byte)
+        let target = expand(&self.to, path.capture(&self.from)?, facts, is_path_byte)?;
+        // The value of a map may be a URL, or have a fragment.
+        let is_target = target.starts_with(b"/") && !target.contains(&b'#');
+        is_target.then_some(target)
     }
 }
 

@@ -10,6 +10,8 @@ mod text;
 pub(crate) use item::ConfigValue;
 pub(crate) use text::{nearest, position, size_text};
 
+use lowroad_variables::ValueMap;
+
 use crate::problem::ConfigProblem;
 use crate::secret::SecretSource;
 use crate::source::SourceNote;
@@ -18,6 +20,7 @@ use crate::value::{self, InvalidValue};
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use text::duration_text;
 use toml::de::{DeTable, DeValue};
 
@@ -28,6 +31,8 @@ pub(crate) struct ConfigSource<'d> {
     /// The problems, each with the index of its file.
     problems: RefCell<Vec<(usize, ConfigProblem)>>,
     readings: RefCell<ValueReadings>,
+    /// The maps, to which variables refer.
+    maps: RefCell<Vec<Arc<ValueMap>>>,
 }
 
 /// A position in the files, and the full key of the value there.
@@ -66,7 +71,13 @@ impl<'d> ConfigSource<'d> {
             access,
             problems: RefCell::default(),
             readings: RefCell::default(),
+            maps: RefCell::default(),
         }
+    }
+
+    /// Sets the maps, to which the variables of all tables read later may refer.
+    pub(crate) fn set_maps(&self, maps: Vec<Arc<ValueMap>>) {
+        *self.maps.borrow_mut() = maps;
     }
 
     pub(crate) fn report(

@@ -10,6 +10,7 @@ mod conditions;
 mod json_schema;
 mod logs;
 mod man_page;
+mod maps;
 mod markdown;
 mod origin;
 mod overview;
@@ -18,6 +19,7 @@ mod programs;
 mod route;
 mod site;
 mod site_files;
+mod site_policy;
 mod site_rules;
 mod traces;
 mod value_kind;
@@ -77,6 +79,9 @@ pub enum DefaultValue {
     /// No value.
     None,
 }
+
+/// The parent of tables with free names, and the path under which the reference describes them.
+pub(crate) const NAMED_TABLES: (&str, &str) = ("map", "map.NAME");
 
 /// The table with this path, such as `site.route`.
 pub fn table(path: &str) -> Option<&'static TableReference> {
@@ -205,6 +210,8 @@ pub const TABLES: &[&TableReference] = &[
     &site_rules::REDIRECT,
     &site_rules::REWRITE,
     &site_rules::HEADER,
+    &site_policy::CORS,
+    &site_policy::MAINTENANCE,
     &route::ROUTE,
     &route::REQUEST,
     &route::CACHE,
@@ -215,4 +222,5 @@ pub const TABLES: &[&TableReference] = &[
     &programs::MODULE,
     &programs::APPLICATION,
     &programs::DATABASE,
+    &maps::MAP,
 ];

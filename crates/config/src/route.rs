@@ -110,6 +110,7 @@ pub(crate) fn route(section: ConfigSection<'_>) -> Option<(RouteConfig, KeyPosit
     // The two keys are looked up for origins only; for other handlers `finish` reports them as unknown.
     let own_redirects = kind != Some("origin") || section.flag("own_redirects", true);
     let internal_redirects = kind == Some("origin") && section.flag("internal_redirects", false);
+    let intercepts_errors = section.flag("intercept_errors", false);
     let (prefixes, request) = match (kind, target.as_ref()) {
         (Some("origin"), Some((_, item))) => {
             let url_path = origin::url_path(item);
@@ -155,6 +156,7 @@ pub(crate) fn route(section: ConfigSection<'_>) -> Option<(RouteConfig, KeyPosit
         prefixes,
         request: request.unwrap_or_default(),
         internal_redirects,
+        intercepts_errors,
         internal,
         head_len_max: usize::try_from(head_len_max).unwrap_or(usize::MAX),
         head_fields_max,

@@ -42,22 +42,26 @@ const MANAGED: [&str; 17] = [
     "vary",
 ];
 
-pub(crate) fn cache_control(section: ConfigSection<'_>) -> Option<PatternRule> {
-    let pattern = section.required("pattern").and_then(|item| item.pattern());
+pub(crate) fn cache_control(section: ConfigSection<'_>) -> Vec<PatternRule> {
+    let patterns = section.required("pattern").and_then(ConfigValue::patterns);
     let value = section
         .required("value")
         .and_then(|item| field_value(&item));
     section.finish();
-    Some(PatternRule {
-        pattern: pattern?,
-        value: value?,
-    })
+    let Some(value) = value else {
+        return Vec::new();
+    };
+    let rule = |pattern| PatternRule {
+        pattern,
+        value: value.clone(),
+    };
+    patterns.unwrap_or_default().into_iter().map(rule).collect()
 }
 
-pub(crate) fn redirect(section: ConfigSection<'_>) -> Option<RedirectConfig> {
+pub(crate) fn redirect(section: ConfigSection<'_>) -> Vec<RedirectConfig> {
     let from = paths(&section);
     let to_item = section.required("to");
-    let scope = TemplateScope::url(from.as_ref().map_or(CAPTURES_MAX, PathSelector::captures));
+    let scope = TemplateScope::url(captures(from.as_deref()));
     let to = to_item.as_ref().and_then(|item| destination(item, scope));
     let status = section
         .item("status")
@@ -65,40 +69,59 @@ pub(crate) fn redirect(section: ConfigSection<'_>) -> Option<RedirectConfig> {
     let conditions = conditions::conditions(&section);
     // `finish` precedes the check of loops, which needs a complete rule.
     section.finish();
-    let redirect = RedirectConfig {
-        from: from?,
-        to: to?,
-        status: status?,
-        conditions,
+    let (Some(from), Some(to), Some(status), Some(to_item)) = (from, to, status, to_item) else {
+        return Vec::new();
     };
-    check_loop(&redirect, &to_item?);
-    Some(redirect)
+    let redirects = from.into_iter().map(|from| RedirectConfig {
+        from,
+        to: to.clone(),
+        status,
+        conditions: conditions.clone(),
+    });
+    let redirects: Vec<RedirectConfig> = redirects.collect();
+    for redirect in &redirects {
+        check_loop(redirect, &to_item);
+    }
+    redirects
 }
 
-pub(crate) fn rewrite(section: ConfigSection<'_>) -> Option<RewriteConfig> {
+/// The captures that all of several selectors have.
+fn captures(from: Option<&[PathSelector]>) -> usize {
+    let counts = from.map(|from| from.iter().map(PathSelector::captures).min());
+    counts.map_or(CAPTURES_MAX, Option::unwrap_or_default)
+}
+
+pub(crate) fn rewrite(section: ConfigSection<'_>) -> Vec<RewriteConfig> {
     let from = paths(&section);
     let to_item = section.required("to");
-    let scope = TemplateScope::url(from.as_ref().map_or(CAPTURES_MAX, PathSelector::captures));
+    let scope = TemplateScope::url(captures(from.as_deref()));
     let to = to_item
         .as_ref()
         .and_then(|item| rewrite_target(item, scope));
     let missing = section.flag("missing", false);
     let conditions = conditions::conditions(&section);
     section.finish();
-    Some(RewriteConfig {
-        from: from?,
-        to: to?,
+    let (Some(from), Some(to)) = (from, to) else {
+        return Vec::new();
+    };
+    let rewrites = from.into_iter().map(|from| RewriteConfig {
+        from,
+        to: to.clone(),
         missing,
-        conditions,
-    })
+        conditions: conditions.clone(),
+    });
+    rewrites.collect()
 }
 
-/// Reads the path selection: a glob (`from`) or a regular expression (`regex`).
-fn paths(section: &ConfigSection<'_>) -> Option<PathSelector> {
+/// Reads the path selection: globs (`from`) or a regular expression (`regex`).
+fn paths(section: &ConfigSection<'_>) -> Option<Vec<PathSelector>> {
     match (section.item("from"), section.item("regex")) {
-        (Some(item), None) => item.pattern().map(PathSelector::Pattern),
+        (Some(item), None) => {
+            let patterns = item.patterns()?.into_iter();
+            Some(patterns.map(PathSelector::Pattern).collect())
+        }
         (None, Some(item)) => match PathExpression::parse(item.text()?) {
-            Ok(regex) => Some(PathSelector::Regex(regex)),
+            Ok(regex) => Some(vec![PathSelector::Regex(regex)]),
             Err(error) => {
                 let message = format!("{} is not a regular expression: {error}", item.to_display());
                 item.report(
@@ -119,13 +142,15 @@ fn paths(section: &ConfigSection<'_>) -> Option<PathSelector> {
     }
 }
 
-pub(crate) fn header(section: ConfigSection<'_>) -> Option<HeaderRule> {
-    let pattern = match section.item("pattern") {
-        Some(item) => item.pattern(),
+/// Reads a table of rules for fields, the one with this number.
+pub(crate) fn header(table: usize, section: ConfigSection<'_>) -> Vec<HeaderRule> {
+    let patterns = match section.item("pattern") {
+        Some(item) => item.patterns(),
         // Without a pattern, the rule applies to the whole site.
-        None => Some(PathPattern::everything()),
+        None => Some(vec![PathPattern::everything()]),
     };
-    let captures = pattern.as_ref().is_some_and(PathPattern::has_capture);
+    let all_capture = |it: &Vec<PathPattern>| it.iter().all(PathPattern::has_capture);
+    let captures = patterns.as_ref().is_some_and(all_capture);
     let scope = TemplateScope::fields(usize::from(captures));
     let templates = |key: &'static str| {
         let read = |item: &ConfigValue<'_>| field_template(item, scope);
@@ -148,6 +173,10 @@ pub(crate) fn header(section: ConfigSection<'_>) -> Option<HeaderRule> {
     });
     let remove = section.item("remove");
     let remove = remove.map_or_else(Vec::new, |item| self::remove(item, can_change));
+    let conditions = conditions::conditions(&section);
+    if !conditions.is_empty() {
+        report_unconditional(&section, &set, &append, &default, &remove);
+    }
     // An empty array counts as absent.
     if ["set", "append", "default", "remove"]
         .iter()
@@ -167,13 +196,45 @@ pub(crate) fn header(section: ConfigSection<'_>) -> Option<HeaderRule> {
         "one of set, append, default and remove for each field",
     );
     section.finish();
-    Some(HeaderRule {
-        pattern: pattern?,
-        set,
-        append,
-        default,
-        remove,
-    })
+    let rule = |pattern| HeaderRule {
+        pattern,
+        table,
+        conditions: conditions.clone(),
+        set: set.clone(),
+        append: append.clone(),
+        default: default.clone(),
+        remove: remove.clone(),
+    };
+    patterns.unwrap_or_default().into_iter().map(rule).collect()
+}
+
+/// Reports the parts of a rule that can't depend on conditions.
+fn report_unconditional(
+    section: &ConfigSection<'_>,
+    set: &[(String, Template)],
+    append: &[(String, Template)],
+    default: &[(String, String)],
+    remove: &[String],
+) {
+    // The rule applies when the response is sent; whether a stored one has the field is not looked up.
+    if !default.is_empty() {
+        section.report(
+            "default is not possible with conditions",
+            "set, append or remove",
+        );
+    }
+    let names = set
+        .iter()
+        .chain(append)
+        .map(|(name, _)| name.to_ascii_lowercase());
+    let mut names = names.chain(remove.iter().cloned());
+    let lifetime = names.find(|name| ["cache-control", "expires"].contains(&&**name));
+    if let Some(name) = lifetime {
+        section.report(
+            format!("{name} is changed under a condition"),
+            "no condition, because a stored response has one lifetime for all clients",
+        );
+    }
 }
 
 /// The names of fields, in lower case.
@@ -334,6 +395,8 @@ fn is_destination(template: &Template) -> bool {
     let mut parts = template.parts().iter();
     let first = match parts.next() {
         Some(TemplatePart::Text(text)) => text.as_str(),
+        // The values of a map are URLs or paths.
+        Some(TemplatePart::Variable(Variable::Map(_))) => return parts.next().is_none(),
         Some(TemplatePart::Variable(variable)) => return begins_path(variable),
         None => return false,
     };
@@ -358,7 +421,9 @@ fn is_destination(template: &Template) -> bool {
         rest = match parts.next() {
             None => return has_host,
             Some(TemplatePart::Text(text)) => text,
-            Some(TemplatePart::Variable(Variable::Host | Variable::Authority)) => {
+            Some(TemplatePart::Variable(
+                Variable::Host | Variable::Authority | Variable::Map(_),
+            )) => {
                 has_host = true;
                 ""
             }
@@ -399,6 +464,10 @@ fn rewrite_target(item: &ConfigValue<'_>, scope: TemplateScope) -> Option<Templa
 
 /// A sample of the result of a template.
 fn sample(template: &Template) -> String {
+    // The values of a map may be whole paths.
+    if let [TemplatePart::Variable(Variable::Map(_))] = template.parts() {
+        return "/x".to_string();
+    }
     let parts = template.parts().iter().map(|part| match part {
         TemplatePart::Text(text) => text.as_str(),
         TemplatePart::Variable(variable) if begins_path(variable) => "/x",
@@ -421,6 +490,10 @@ pub(crate) fn has_valid_escapes(path: &str) -> bool {
 
 /// Reports a redirect with a destination that matches the same redirect: a loop.
 fn check_loop(redirect: &RedirectConfig, to: &ConfigValue<'_>) {
+    // The values of a map are not known, and paths without an entry are not redirected.
+    if let [TemplatePart::Variable(Variable::Map(_))] = redirect.to.parts() {
+        return;
+    }
     let sample = sample(&redirect.to);
     let path = sample.split(['?', '#']).next().unwrap_or_default();
     // Destinations on other hosts might lead back as well, but this cannot be checked here.

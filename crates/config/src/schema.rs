@@ -19,15 +19,22 @@ mod route;
 mod rule;
 mod server;
 mod site;
+mod site_policy;
 mod tls;
 mod traces;
+
+use std::sync::Arc;
+
+use lowroad_variables::ValueMap;
 
 pub use acme::{AcmeAuthority, AcmeChallenge, AcmeConfig, ExternalKey, OnDemandConfig};
 pub use admin::{AdminClientConfig, AdminConfig, AdminTlsConfig};
 pub use alias::AliasConfig;
 pub use caching::{CacheBypass, CacheConfig, CookieStorage};
 pub use class::{ClassConfig, ClassMembers, FieldMatch};
-pub use condition::{NamedCondition, RequestConditions, ValueCondition, WeekTime};
+pub use condition::{
+    NamedCondition, RequestConditions, ValueCondition, VariableCondition, WeekTime,
+};
 pub use limits::{BufferConfig, LimitsConfig};
 pub use log::{
     AccessLogConditions, AccessLogConfig, AccessLogFormat, BinaryLogConfig, ErrorLogLevel,
@@ -49,6 +56,7 @@ pub use route::{
 pub use rule::{AuthConfig, ClientField, FixedResponse, RuleAction, RuleConfig, TrustedProxies};
 pub use server::{AcceptLimit, ProcessConfig, SoftirqMode};
 pub use site::{PassThroughConfig, SiteConfig, SiteName, SiteRoot, SymlinkPolicy, site_for_folder};
+pub use site_policy::{CorsConfig, CorsHeaders, CorsOrigin, MaintenanceConfig, TrailingSlash};
 pub use tls::{CertificateFiles, ClientAuthConfig, TlsConfig, TlsVersion};
 pub use traces::{TracesConfig, TracesEndpoint};
 
@@ -81,6 +89,8 @@ pub struct Config {
     pub applications: Vec<ApplicationConfig>,
     /// Traffic classes, in the order of matching. `[[class]]`
     pub classes: Vec<ClassConfig>,
+    /// The maps, which are variables. `[map.NAME]`
+    pub maps: Vec<Arc<ValueMap>>,
     /// The sites, in the order of the file. `[[site]]`; a parsed file has at least one.
     pub sites: Vec<SiteConfig>,
 }

@@ -7,10 +7,12 @@ use crate::named::{absolute_path, file_name};
 use crate::reader::{ConfigSection, ConfigValue, KeyPosition};
 use crate::site_marks::SiteMarks;
 use crate::{
-    AddressPrefix, CompressConfig, EntityTags, PathPattern, RedirectConfig, RouteConfig, RouteTo,
-    SiteConfig, SiteName, SiteRoot, SymlinkPolicy,
+    AddressPrefix, CompressConfig, CorsConfig, EntityTags, PathPattern, RedirectConfig,
+    RouteConfig, RouteTo, SiteConfig, SiteName, SiteRoot, SymlinkPolicy,
 };
-use crate::{alias, compression, route, rules, site_for_folder, site_rule, tls, value};
+use crate::{
+    alias, compression, route, rules, site_for_folder, site_policy, site_rule, tls, value,
+};
 use lowroad_variables::Template;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -33,13 +35,13 @@ pub(crate) fn site(section: ConfigSection<'_>) -> (SiteConfig, SiteMarks) {
     let (access, access_marks) = section
         .sections("rule")
         .into_iter()
-        .filter_map(site_rule::rule)
+        .flat_map(site_rule::rule)
         .unzip();
     let (aliases, alias_marks) = alias::aliases(&section);
     let redirects: Vec<RedirectConfig> = section
         .sections("redirect")
         .into_iter()
-        .filter_map(rules::redirect)
+        .flat_map(rules::redirect)
         .collect();
     let (root, root_mark) = root_of(&section, root_item, &routes, &redirects);
     // Error pages are files below the root.
@@ -61,11 +63,27 @@ pub(crate) fn site(section: ConfigSection<'_>) -> (SiteConfig, SiteMarks) {
     ];
     let tags = [("file", EntityTags::File), ("content", EntityTags::Content)];
     let (proxy_protocol, proxy_protocol_mark) = prefixes(&section, "proxy_protocol");
-    let mut headers: Vec<_> = section
+    let cors: Vec<CorsConfig> = section
+        .sections("cors")
+        .into_iter()
+        .flat_map(site_policy::cors)
+        .collect();
+    let canonical_host = section
+        .item("canonical_host")
+        .and_then(|item| site_policy::canonical_host(&item, &names));
+    // Rules of the operator for the same fields take precedence.
+    let security_headers = section.item("security_headers");
+    let mut headers: Vec<_> = security_headers
+        .and_then(|item| site_policy::security_headers(&item))
+        .into_iter()
+        .collect();
+    headers.extend(site_policy::cors_rules(&cors));
+    let tables = section
         .sections("header")
         .into_iter()
-        .filter_map(rules::header)
-        .collect();
+        .enumerate()
+        .flat_map(|(table, section)| rules::header(table, section));
+    headers.extend(tables);
     // HSTS is last: a rule of the operator for the same field takes precedence.
     headers.extend(tls.as_ref().and_then(tls::hsts_rule));
     let site = SiteConfig {
@@ -86,16 +104,23 @@ pub(crate) fn site(section: ConfigSection<'_>) -> (SiteConfig, SiteMarks) {
         cache_control: section
             .sections("cache_control")
             .into_iter()
-            .filter_map(rules::cache_control)
+            .flat_map(rules::cache_control)
             .collect(),
         access,
         redirects,
         rewrites: section
             .sections("rewrite")
             .into_iter()
-            .filter_map(rules::rewrite)
+            .flat_map(rules::rewrite)
             .collect(),
         headers,
+        cors,
+        maintenance: section
+            .section("maintenance")
+            .map(site_policy::maintenance)
+            .unwrap_or_default(),
+        canonical_host,
+        trailing_slash: site_policy::trailing_slash(&section),
         routes,
         proxy_protocol,
         trusted_proxies: site_rule::trusted_proxies(&section),

@@ -19,16 +19,16 @@ use crate::{
 pub(crate) type MarkedRule = (RuleConfig, KeyPosition);
 
 /// The action keys; a rule has exactly one of them.
-const ACTIONS: [&str; 7] = [
-    "deny", "allow", "rate", "auth", "fallback", "respond", "close",
+const ACTIONS: [&str; 8] = [
+    "deny", "allow", "rate", "auth", "fallback", "respond", "close", "log",
 ];
-const ALLOWED: &str = "one of deny, allow, rate, auth, fallback, respond and close";
+const ALLOWED: &str = "one of deny, allow, rate, auth, fallback, respond, close and log";
 
-pub(crate) fn rule(section: ConfigSection<'_>) -> Option<MarkedRule> {
+pub(crate) fn rule(section: ConfigSection<'_>) -> Vec<MarkedRule> {
     let position = section.position.clone();
-    let pattern = match section.item("pattern") {
-        Some(item) => item.pattern(),
-        None => Some(PathPattern::everything()),
+    let patterns = match section.item("pattern") {
+        Some(item) => item.patterns(),
+        None => Some(vec![PathPattern::everything()]),
     };
     // The other keys are read even if the pattern is invalid, so that all problems are reported together.
     let mut conditions = conditions::conditions(&section);
@@ -40,13 +40,27 @@ pub(crate) fn rule(section: ConfigSection<'_>) -> Option<MarkedRule> {
         });
     }
     let action = action(&section);
+    let patterns = patterns.unwrap_or_default();
+    if patterns.len() > 1 && matches!(action, Some(RuleAction::Limit(_))) {
+        // Each pattern would have a limit of its own.
+        section.report(
+            "rate has several patterns",
+            "one pattern, perhaps with {a,b}",
+        );
+    }
     section.finish();
-    let rule = RuleConfig {
-        pattern: pattern?,
-        conditions,
-        action: action?,
+    let Some(action) = action else {
+        return Vec::new();
     };
-    Some((rule, position))
+    let rule = |pattern| {
+        let rule = RuleConfig {
+            pattern,
+            conditions: conditions.clone(),
+            action: action.clone(),
+        };
+        (rule, position.clone())
+    };
+    patterns.into_iter().map(rule).collect()
 }
 
 /// Checks that password files exist and are well-formed. A file without read permission is not a problem here: the
@@ -102,6 +116,7 @@ fn action(section: &ConfigSection<'_>) -> Option<RuleAction> {
         "deny" => deny(&item).map(RuleAction::Deny),
         "allow" => only_true(&item, RuleAction::Allow),
         "close" => only_true(&item, RuleAction::Close),
+        "log" => log(&item),
         "respond" => fixed_response(&item).map(RuleAction::Respond),
         "rate" => read_rate(section, &item).map(RuleAction::Limit),
         "auth" => auth(section, &item).map(RuleAction::Auth),
@@ -116,6 +131,14 @@ fn only_true(item: &ConfigValue<'_>, action: RuleAction) -> Option<RuleAction> {
         return None;
     }
     Some(action)
+}
+
+fn log(item: &ConfigValue<'_>) -> Option<RuleAction> {
+    let is_logged = item.value_bool();
+    if is_logged.is_none() {
+        item.refuse("a boolean", "true or false");
+    }
+    is_logged.map(RuleAction::Log)
 }
 
 fn auth(section: &ConfigSection<'_>, item: &ConfigValue<'_>) -> Option<AuthConfig> {

@@ -342,6 +342,8 @@ fn all_keys_of_site_are_read() {
         ],
         headers: vec![HeaderRule {
             pattern: PathPattern::everything(),
+            table: 0,
+            conditions: RequestConditions::default(),
             set: vec![
                 // An empty value is valid (RFC 9110 §5.5).
                 ("Server".into(), Template::literal("")),

@@ -11,8 +11,8 @@ use crate::rules::is_field_value;
 use crate::site::listen_address;
 use crate::site_marks::SiteMarks;
 use crate::{
-    CertificateFiles, ClientAuthConfig, HeaderRule, PathPattern, ProcessConfig, SiteConfig,
-    SoftirqMode, TlsConfig, TlsVersion,
+    CertificateFiles, ClientAuthConfig, HeaderRule, PathPattern, ProcessConfig, RequestConditions,
+    SiteConfig, SoftirqMode, TlsConfig, TlsVersion,
 };
 
 /// One year, the minimum for HSTS preload lists.
@@ -169,6 +169,8 @@ fn hsts(item: &ConfigValue<'_>) -> Option<String> {
 pub(crate) fn hsts_rule(tls: &TlsConfig) -> Option<HeaderRule> {
     Some(HeaderRule {
         pattern: PathPattern::everything(),
+        table: usize::MAX,
+        conditions: RequestConditions::default(),
         set: vec![(HSTS.into(), Template::literal(tls.hsts.as_ref()?))],
         append: Vec::new(),
         default: Vec::new(),

@@ -10,6 +10,7 @@ mod directives;
 mod include;
 mod level;
 mod lexer;
+mod maps;
 mod output;
 mod settings;
 mod tree;

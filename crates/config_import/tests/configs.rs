@@ -216,6 +216,68 @@ fn path_of_proxy_pass_is_translated_or_left_to_do_by_hand() {
     assert!(route.contains("add_prefix = \"/v2\"\n"), "{}", import.text);
 }
 
+/// Imports a server with these lines, after these maps.
+fn import_text(name: &str, maps: &str, server: &str) -> ConfigImport {
+    let folder = std::env::temp_dir().join(format!("lowroad-import-{}-{name}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let file = folder.join("nginx.conf");
+    let text = format!("http {{\n{maps}\nserver {{\nlisten 80;\nroot /srv;\n{server}\n}}\n}}\n");
+    std::fs::write(&file, text).expect("a file");
+    let import = nginx::import(&file, None).expect("a configuration");
+    std::fs::remove_dir_all(&folder).expect("the folder");
+    assert!(import.problems.is_empty(), "{:?}", import.problems);
+    import
+}
+
+#[test]
+fn maps_become_tables_and_their_variables_are_used() {
+    let import = import_text(
+        "maps",
+        "map $uri $moved { /old /new; /Older https://b.example/x; }\n\
+         map $http_user_agent $bad { default 0; ~*scraper 1; ~Exact 1; '' 1; }\n\
+         map $host $kind { hostnames; default other; .a.example a; }\n\
+         map $uri $unused { /x $host; }",
+        "if ($moved) { return 301 $moved; }\nif ($bad) { return 403; }\nadd_header X-Kind \"$kind $http_x_a\";",
+    );
+    let config = config(&import);
+    assert!(!import.text.contains("By hand"), "{}", import.text);
+    let names: Vec<&str> = config.maps.iter().map(|map| map.name.as_str()).collect();
+    assert_eq!(names, ["bad", "kind", "moved"]);
+    let [bad, kind, moved] = &config.maps[..] else {
+        panic!("{names:?}");
+    };
+    assert_eq!(moved.entries.find(b"/OLD"), Some("/new"));
+    assert_eq!(bad.entries.find(b"a SCRAPER"), Some("1"));
+    assert_eq!(
+        (bad.entries.find(b"exact"), bad.entries.find(b"Exact")),
+        (None, Some("1"))
+    );
+    assert_eq!((bad.entries.find(b""), &bad.default[..]), (Some("1"), "0"));
+    assert_eq!(kind.entries.find(b"x.a.example"), Some("a"));
+    let site = &config.sites[0];
+    assert_eq!(site.redirects[0].to.as_str(), "$map_moved");
+    assert_eq!(site.access[0].action, RuleAction::Deny(403));
+    assert_eq!(site.access[0].conditions.variables.len(), 1);
+    assert_eq!(site.headers[0].set[0].1.as_str(), "$map_kind $header_x_a");
+}
+
+#[test]
+fn intercepted_errors_have_the_pages_of_the_site() {
+    let import = import_text(
+        "errors",
+        "",
+        "error_page 502 /down.html;\nlocation /api/ { proxy_pass http://127.0.0.1:9; proxy_intercept_errors on; }\n\
+         location /own/ { proxy_pass http://127.0.0.1:9; }",
+    );
+    let config = config(&import);
+    let routes = config.sites[0].routes.iter();
+    let intercepting: Vec<String> = routes
+        .filter(|route| route.intercepts_errors)
+        .map(|route| route.pattern.to_string())
+        .collect();
+    assert_eq!(intercepting, ["/api/**"]);
+}
+
 #[test]
 fn syntax_error_has_its_place() {
     let folder = std::env::temp_dir().join(format!("lowroad-import-{}", std::process::id()));

@@ -3,10 +3,13 @@
 //! A deadline is a field of the connection; the timer wheel only schedules when the connection compares it with the
 //! time.
 
+use lowroad_http::protocol::StreamId;
+
 use crate::client_pace::PaceVerdict;
 use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
 use crate::driver::IoDriver;
+use crate::protocol::Protocol;
 use crate::send_queue::TransferStep;
 use crate::service::{ConnectionRefusal, HttpService};
 use crate::worker::Worker;
@@ -113,11 +116,12 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             {
                 continue; // a tunnel, as above
             }
+            let is_conversation = self.is_conversation(stream);
             let Some(incoming) = self.exchanges.incoming(stream) else {
                 return;
             };
-            // The handler, not the client, is slow.
-            if incoming.full {
+            // The handler, not the client, is slow; or the client may wait for the handler.
+            if incoming.full || is_conversation {
                 incoming.pace.exclude_wait(now_ms);
             }
             let timeout_ms = worker.settings.body_timeout_ms;
@@ -131,6 +135,17 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             }
             self.break_incoming(worker, stream, ConnectionRefusal::Timeout);
         }
+    }
+
+    /// Whether a response is in progress while the request body continues, as for streams of gRPC. Then either side may
+    /// wait for the other, and the handler's timeout applies to the silence of both.
+    fn is_conversation(&mut self, stream: StreamId) -> bool {
+        matches!(self.protocol, Protocol::Http2(_))
+            && self.protocol.is_answered(stream)
+            && self
+                .exchanges
+                .get(stream)
+                .is_some_and(|it| it.body.is_some())
     }
 
     pub(crate) fn check_sending_pace(&mut self, worker: &mut WorkerContext<D, V>) {

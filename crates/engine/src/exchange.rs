@@ -181,6 +181,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             body_len_max: self.protocol.body_len_max(&worker.settings),
             is_body_incomplete: false,
             is_refused: false,
+            is_unlogged: false,
             refusal_reason: None,
             answering_rule: 0,
             is_user: false,

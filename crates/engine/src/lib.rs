@@ -75,7 +75,7 @@ pub mod worker_handle;
 pub use driver::{ConnectionToken, IoDriver, ListenerId};
 pub use interim_response::InterimResponse;
 pub use lowroad_http::protocol::StreamId;
-pub use response::{DetachedResponse, HeadBuilder, PreparedResponse, ResponseWriter};
+pub use response::{DetachedResponse, FieldChanges, HeadBuilder, PreparedResponse, ResponseWriter};
 pub use response_body::BodyPart;
 pub use service::{Exchange, ExchangeId, HttpService, ServiceOutcome};
 pub use system_calls::{remove_env_variable, set_descriptors_cloexec};

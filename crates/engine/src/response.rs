@@ -5,7 +5,7 @@ mod head;
 
 use bytes::Bytes;
 use lowroad_http::fields::{FieldLines, ResponseFields};
-use lowroad_http::h1::{H1Server, H1ServerEvent, put_fields};
+use lowroad_http::h1::{BodyLen, H1Server, H1ServerEvent, put_fields};
 use lowroad_http::h2;
 use lowroad_http::head_writer::{HeadWriter, date_offset};
 use lowroad_http::limits::RequestLimits;
@@ -29,8 +29,25 @@ pub struct ResponseWriter<'r> {
     /// The start of the response in the output.
     start: usize,
     date: &'r [u8; 29],
-    /// Field lines that are added to the head of any response.
-    request_lines: Vec<u8>,
+    /// The changes to the fields of the response, of any kind.
+    changes: Option<Box<FieldChanges>>,
+}
+
+/// The changes to the fields of a response that depend on its request.
+#[derive(Debug, Default)]
+pub struct FieldChanges {
+    /// Field lines to add, each with its CRLF.
+    pub lines: Vec<u8>,
+    /// The names of fields that are omitted, other than those in `lines`.
+    pub omitted: Vec<Box<str>>,
+}
+
+impl FieldChanges {
+    /// Whether a field is omitted.
+    pub fn omits(&self, name: &[u8]) -> bool {
+        let mut omitted = self.omitted.iter();
+        omitted.any(|it| it.as_bytes().eq_ignore_ascii_case(name))
+    }
 }
 
 /// The protocol in which the response is written.
@@ -118,7 +135,7 @@ impl<'r> ResponseWriter<'r> {
             out,
             start,
             date,
-            request_lines: Vec::new(),
+            changes: None,
         }
     }
 
@@ -172,10 +189,12 @@ impl<'r> ResponseWriter<'r> {
         }
     }
 
-    /// Sets field lines, each with its CRLF, that are added to the head of the response, of any kind. They
-    /// replace lines that were set before. Called before the head is written.
-    pub fn set_request_lines(&mut self, lines: Vec<u8>) {
-        self.request_lines = lines;
+    /// Sets the changes to the fields of the response, of any kind. They replace those that were set before. Called
+    /// before the head is written.
+    pub fn set_field_changes(&mut self, changes: FieldChanges) {
+        // Writers test for changes by this option only.
+        let is_empty = changes.lines.is_empty() && changes.omitted.is_empty();
+        self.changes = (!is_empty).then(|| Box::new(changes));
     }
 
     /// Begins the head.
@@ -187,7 +206,8 @@ impl<'r> ResponseWriter<'r> {
     pub fn head_dated(&mut self, status: StatusCode, date: Option<&[u8; 29]>) -> HeadBuilder<'_> {
         self.close_over_body();
         let (date, out) = (date.unwrap_or(self.date), &mut self.out.bytes);
-        HeadBuilder::new(self.wire.reborrow(), status, date, out).with_lines(&self.request_lines)
+        let changes = self.changes.as_deref();
+        HeadBuilder::new(self.wire.reborrow(), status, date, out).with_changes(changes)
     }
 
     /// Writes a prepared response; for HTTP/2, `block` returns its field block. Returns whether the caller has to write
@@ -198,8 +218,8 @@ impl<'r> ResponseWriter<'r> {
         prepared: &PreparedResponse<'_>,
         block: impl FnOnce() -> &'b h2::LazyBlock,
     ) -> bool {
-        if !self.request_lines.is_empty() {
-            return self.write_prepared_with_lines(prepared, block);
+        if self.changes.is_some() {
+            return self.write_prepared_with_changes(prepared, block);
         }
         self.close_over_body();
         let http = match &mut self.wire {
@@ -241,19 +261,40 @@ impl<'r> ResponseWriter<'r> {
         has_body
     }
 
-    /// Like `write_prepared`, with the lines that were set for this response.
+    /// Like `write_prepared`, with the changes that were set for this response.
     #[cold]
-    fn write_prepared_with_lines<'b>(
+    fn write_prepared_with_changes<'b>(
         &mut self,
         prepared: &PreparedResponse<'_>,
         block: impl FnOnce() -> &'b h2::LazyBlock,
     ) -> bool {
-        let lines = std::mem::take(&mut self.request_lines);
-        let prepared = PreparedResponse {
-            extra_fields: &[prepared.extra_fields, &lines].concat(),
-            ..*prepared
-        };
-        self.write_prepared(&prepared, block)
+        let changes = self.changes.take().unwrap_or_default();
+        if changes.omitted.is_empty() {
+            let prepared = PreparedResponse {
+                extra_fields: &[prepared.extra_fields, &changes.lines].concat(),
+                ..*prepared
+            };
+            return self.write_prepared(&prepared, block);
+        }
+        // The builder of the head needs the changes again.
+        self.changes = Some(changes);
+        let date_at = date_offset(prepared.status);
+        let date = prepared.bytes.get(date_at..).and_then(<[u8]>::first_chunk);
+        let fields_at = date_at + self.date.len() + b"\r\n".len();
+        let fields = prepared.bytes.get(fields_at..prepared.head_len);
+        let all = [fields.unwrap_or_default(), prepared.extra_fields];
+        let mut head = self.head_dated(prepared.status, date.filter(|_| prepared.is_dated));
+        for (name, value) in all.into_iter().flat_map(FieldLines::new) {
+            // `end` writes the length.
+            if !name.eq_ignore_ascii_case(b"content-length") {
+                head.field(&String::from_utf8_lossy(name), value);
+            }
+        }
+        let has_body = head.end(BodyLen::Known(prepared.body_len));
+        if has_body && prepared.is_inline {
+            self.write_copied(&prepared.bytes[prepared.head_len + 2..]);
+        }
+        has_body && !prepared.is_inline
     }
 
     /// Like `write_prepared`, for HTTP/2: the field block is encoded from the head once, then reused.
@@ -324,11 +365,14 @@ impl<'r> ResponseWriter<'r> {
         tunnel: ClientTunnel,
     ) -> Result<(), ClientTunnel> {
         let mut all_fields;
-        let fields = match self.request_lines.is_empty() {
-            true => fields,
-            false => {
-                all_fields = fields.clone();
-                for (name, value) in FieldLines::new(&self.request_lines) {
+        let fields = match &self.changes {
+            None => fields,
+            Some(changes) => {
+                all_fields = ResponseFields::new();
+                let kept = fields.for_clients();
+                let kept = kept.filter(|(name, _)| !changes.omits(name.as_str().as_bytes()));
+                kept.for_each(|(name, value)| all_fields.push(name.as_str(), value));
+                for (name, value) in FieldLines::new(&changes.lines) {
                     all_fields.try_push(name, value);
                 }
                 &all_fields

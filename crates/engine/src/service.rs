@@ -79,6 +79,8 @@ pub struct Exchange {
     pub is_body_incomplete: bool,
     /// The service considers the request malformed: it is counted with those that the parser refused.
     pub is_refused: bool,
+    /// Access logs do not contain the request.
+    pub is_unlogged: bool,
     /// The limit at which the service has refused the request, for its statistics.
     pub refusal_reason: Option<RefusalReason>,
     /// A number that the service uses for its statistics: the kind of the rule that answers the request. 0 for none.
@@ -127,6 +129,7 @@ impl Exchange {
             body_len_max: u64::MAX,
             is_body_incomplete: false,
             is_refused: false,
+            is_unlogged: false,
             refusal_reason: None,
             answering_rule: 0,
             is_user: false,

@@ -141,6 +141,8 @@ mod tests {
         });
         site.headers.push(config::HeaderRule {
             pattern: pattern("/**"),
+            table: 0,
+            conditions: config::RequestConditions::default(),
             set: vec![
                 ("X-Own".into(), Template::literal("1")),
                 ("Content-Type".into(), Template::literal("text/own")),

@@ -17,6 +17,12 @@ pub fn condition_text(conditions: &RequestConditions) -> String {
     add("with header", named(&conditions.headers, ": "));
     add("with cookie", named(&conditions.cookies, "="));
     add("with argument", named(&conditions.arguments, "="));
+    let variables = conditions.variables.iter().map(|it| match &it.value {
+        ValueCondition::Any => it.text.to_string(),
+        ValueCondition::Exact(value) => format!("{}={value}", it.text),
+        ValueCondition::Matches(expression) => format!("{}=~{}", it.text, expression.text()),
+    });
+    add("with", variables.collect::<Vec<String>>().join(", "));
     let hosts = conditions.hosts.iter().map(host);
     add("at host", hosts.collect::<Vec<String>>().join(", "));
     match conditions.is_https {

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod condition_facts;
 mod condition_input;
 mod condition_text;
 mod file_switch;
@@ -15,10 +16,13 @@ use std::sync::Arc;
 
 use lowroad_cache::vary;
 use lowroad_config::{
-    NamedCondition, PrefixSet, RequestConditions, SiteName, ValueCondition, WeekTime,
+    NamedCondition, PrefixSet, RequestConditions, SiteName, ValueCondition, VariableCondition,
+    WeekTime,
 };
 use lowroad_http::method::Method;
+use lowroad_variables::TemplateInput;
 
+use condition_facts::ConditionFacts;
 pub use condition_input::{ConditionInput, request_cookies};
 pub use condition_text::condition_text;
 pub use file_switch::FileSwitch;
@@ -48,6 +52,7 @@ enum RequestTest {
     Field(NamedCondition),
     Cookie(NamedCondition),
     Argument(NamedCondition),
+    Variable(VariableCondition),
     NoneOf(Vec<ConditionSet>),
 }
 
@@ -76,6 +81,8 @@ impl ConditionSet {
         tests.extend(conditions.cookies.iter().cloned().map(RequestTest::Cookie));
         let arguments = conditions.arguments.iter().cloned();
         tests.extend(arguments.map(RequestTest::Argument));
+        let variables = conditions.variables.iter().cloned();
+        tests.extend(variables.map(RequestTest::Variable));
         if !conditions.exceptions.is_empty() {
             let exceptions = conditions.exceptions.iter();
             let sets = exceptions.map(|it| ConditionSet::new(it, find_switch));
@@ -110,6 +117,7 @@ impl RequestTest {
             RequestTest::Field(condition) => has_field(input, condition),
             RequestTest::Cookie(condition) => has_cookie(input, condition),
             RequestTest::Argument(condition) => has_argument(input, condition),
+            RequestTest::Variable(condition) => has_variable(input, condition),
             RequestTest::NoneOf(sets) => !sets.iter().any(|set| set.is_met(input)),
         }
     }
@@ -168,6 +176,22 @@ fn has_argument(input: &ConditionInput<'_>, condition: &NamedCondition) -> bool 
     query_arguments(input.request).any(|(name, value)| {
         name == condition.name.as_str() && meets(value.as_bytes(), &condition.value)
     })
+}
+
+fn has_variable(input: &ConditionInput<'_>, condition: &VariableCondition) -> bool {
+    // The text is built for each evaluation, since only candidates of the index get here.
+    let mut value = Vec::with_capacity(64);
+    let facts = ConditionFacts::new(input);
+    let template_input = TemplateInput {
+        facts: &facts,
+        captures: &[],
+    };
+    condition.text.write_plain(template_input, &mut value);
+    match condition.value {
+        // An absent value is empty.
+        ValueCondition::Any => !value.is_empty(),
+        _ => meets(&value, &condition.value),
+    }
 }
 
 fn meets(value: &[u8], condition: &ValueCondition) -> bool {

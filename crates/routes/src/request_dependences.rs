@@ -31,6 +31,8 @@ pub fn dependence(route: &RouteConfig) -> ResponseDependence {
                 found.is_private |= !is_report;
             }
             Dependence::Field(field) => found.add_field(field),
+            // A stored response would survive a change of the file.
+            Dependence::File => found.is_private = true,
             Dependence::Request | Dependence::CacheKey => {}
         }
     }

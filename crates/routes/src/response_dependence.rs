@@ -6,6 +6,7 @@ use lowroad_cache::vary;
 use lowroad_config::RequestConditions;
 use lowroad_http::fields::{ResponseFields, StandardHeader};
 use lowroad_http::forwarding;
+use lowroad_variables::Dependence;
 
 /// Fields with lifetimes for caches of a kind. They would override Cache-Control there (RFC 9213 §2.2).
 const TARGETED_FIELDS: [&str; 2] = ["CDN-Cache-Control", "Surrogate-Control"];
@@ -35,6 +36,15 @@ impl ResponseDependence {
         // All cookies are in one field, so Vary lists the whole field.
         if !conditions.cookies.is_empty() {
             dependence.add_field("Cookie");
+        }
+        for variable in conditions.variable_dependences() {
+            match variable {
+                Dependence::Field(name) => dependence.add_field(name),
+                Dependence::CacheKey => {}
+                Dependence::Client | Dependence::Request | Dependence::File => {
+                    dependence.is_private = true;
+                }
+            }
         }
         for exception in &conditions.exceptions {
             dependence.add(&ResponseDependence::from_conditions(exception));

@@ -56,6 +56,8 @@ pub struct Route {
     pub is_internal: bool,
     /// Whether responses may be internal redirects.
     allows_internal_redirects: bool,
+    /// Whether error responses are replaced by the error pages of the site.
+    pub intercepts_errors: bool,
     /// Whether cache directives of requests are honoured.
     honours_request_directives: bool,
     /// Whether a response was ever stored, so that a look-up in the store can succeed.
@@ -134,6 +136,7 @@ impl Route {
                 || !query_rules.is_empty()
                 || !rules.caching.bypass_conditions.is_empty(),
             query_rules,
+            intercepts_errors: rules.intercepts_errors,
             allows_internal_redirects: match rules.to {
                 RouteTo::Cgi(_) | RouteTo::FastCgi(_) => true,
                 RouteTo::Origin(_) => rules.internal_redirects,

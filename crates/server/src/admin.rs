@@ -25,6 +25,6 @@ pub mod service;
     expect(unused_imports, reason = "the level's commands use some of them")
 )]
 pub use commands::{
-    EVERY_SERVER, PurgeFailure, ServerFilter, explanation, print_explanation, print_status, reload,
-    request_purge, running_config, status_values, statuses, stop,
+    EVERY_SERVER, PurgeFailure, ServerFilter, explanation, maintenance, print_explanation,
+    print_status, reload, request_purge, running_config, status_values, statuses, stop,
 };

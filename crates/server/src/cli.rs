@@ -17,7 +17,7 @@ pub use self::config::ConfigCommand;
 use self::import::{CompareArgs, ImportCommand};
 use self::log::LogCommand;
 use self::serve::{AccelerateArgs, ServeArgs};
-use self::servers::{ControlArgs, DashboardArgs, PurgeArgs, StatusArgs, TopArgs};
+use self::servers::{ControlArgs, DashboardArgs, MaintenanceArgs, PurgeArgs, StatusArgs, TopArgs};
 use self::softirq::{AttachArgs, DetachArgs, DoctorArgs};
 use crate::config_files::ServerFiles;
 use crate::features;
@@ -78,6 +78,8 @@ pub enum CliCommand {
     Compare(CompareArgs),
     /// Reload the configuration of the running server, and wait until it is in force
     Reload(ControlArgs),
+    /// Turn the maintenance mode of the running server's sites on or off: requests get 503
+    Maintenance(MaintenanceArgs),
     /// Stop the running server gracefully, as SIGTERM does, and wait until it has ended
     Stop(ControlArgs),
     /// Create something from a template

@@ -35,6 +35,7 @@ mod limits;
 mod log_reader;
 mod log_writers;
 mod man_pages;
+mod map_files;
 mod memory;
 mod metrics;
 mod module_template;
@@ -146,6 +147,7 @@ fn run(command: CliCommand) -> ExitCode {
         CliCommand::Completions { shell } => man_pages::completions(shell),
         CliCommand::ManPages { folder } => man_pages::pages(&folder),
         CliCommand::Reload(args) => admin::reload(&args),
+        CliCommand::Maintenance(args) => admin::maintenance(&args),
         CliCommand::Stop(args) => admin::stop(&args),
         CliCommand::Image { image } => image::run(&image),
         #[cfg(feature = "modules")]

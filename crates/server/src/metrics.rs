@@ -54,6 +54,16 @@ pub fn snapshot(running: &Mutex<RunningServer>, admin_refused: u64) -> MetricSna
             "Reloads with an invalid configuration, which changed nothing.",
             running.reloads.rejected,
         );
+        out.counter(
+            "lowroad_map_files_applied",
+            "Changed map files that were put in force.",
+            running.map_counts.applied.load(Relaxed),
+        );
+        out.counter(
+            "lowroad_map_files_rejected",
+            "Changed map files with a mistake; the entries before stay in force.",
+            running.map_counts.rejected.load(Relaxed),
+        );
         out.gauge(
             "lowroad_config_last_reload_successful",
             "Whether the latest reload was applied; 1 before the first.",

@@ -56,6 +56,7 @@ use crate::events::MainEvent;
 use crate::level::{ConnectionInterceptor, LevelProcesses};
 use crate::level_sites::LevelSites;
 use crate::log_writers::{self, LogWriters};
+use crate::map_files::MapFollower;
 use crate::memory;
 use crate::reload::{self, ReloadCounts};
 use crate::running_server::{RunningServer, WorkerBox, lock, update_applications};
@@ -360,6 +361,7 @@ fn prepare(parts: ServerParts<'_>) -> Result<RunningServer, String> {
         log_rotations_failed: Arc::default(),
         traces: None,
         reloads: ReloadCounts::default(),
+        map_counts: Arc::default(),
         start_settings: StartSettings::new(&config),
         softirq: None,
         started: Instant::now(),
@@ -560,8 +562,10 @@ fn end_signals() -> std::io::Result<Arc<AtomicBool>> {
 fn start_site_follower(running: Arc<Mutex<RunningServer>>) -> std::io::Result<()> {
     panic_policy::start("sites", move || {
         let mut follower = SiteFollower::default();
+        let mut map_follower = MapFollower::default();
         loop {
             follower.follow(&running);
+            map_follower.follow(&running);
             log_repeated_faults(&running);
             thread::sleep(SITES_INTERVAL);
         }

@@ -27,6 +27,7 @@ use lowroad_tls_listener::TlsListeners;
 use lowroad_traces::SpanQueue;
 
 use crate::level::LevelHealth;
+use crate::map_files::MapCounts;
 use crate::reload::ReloadCounts;
 use crate::start_settings::StartSettings;
 
@@ -83,6 +84,8 @@ pub struct RunningServer {
     pub traces: Option<Arc<SpanQueue>>,
     /// The reloads since the start.
     pub reloads: ReloadCounts,
+    /// The changes of map files since the start.
+    pub map_counts: Arc<MapCounts>,
     /// The settings that only a start applies.
     pub start_settings: StartSettings,
     /// The state of the softirq level, if the level is configured.

@@ -6,7 +6,9 @@
 //! file is loaded.
 
 mod access;
+mod canonical_url;
 mod context;
+mod cross_origin;
 mod deferral;
 mod effects;
 mod facts;
@@ -33,7 +35,6 @@ use lowroad_engine::service::ConnectionRefusal;
 use lowroad_engine::tls_session::TlsSession;
 use lowroad_engine::{Exchange, HttpService, ListenerId, ResponseWriter, ServiceOutcome};
 use lowroad_http::h1::H1RequestHead;
-use lowroad_http::host;
 use lowroad_http::method::Method;
 use lowroad_http::request::{PartialRequest, Request, RequestTarget};
 use lowroad_http::status::StatusCode;
@@ -51,9 +52,10 @@ use crate::is_from_daemon;
 use crate::request_metrics::{MetricsRecorder, RequestMetrics, ResponseRecord};
 use crate::request_traces::{ServerSpan, WorkerTracer};
 use crate::responder::RequestResponder;
-use crate::sites::{Site, SitePath, SiteTable};
+use crate::sites::{SitePath, SiteTable};
 use crate::url_sampler::{SharedUrlTable, UrlSampler};
 use access::{AccessRefusal, CheckedPassword};
+use canonical_url::canonical_location;
 use context::{PendingRequest, RequestContext, RoutedPath, WaitContext, generated_response};
 use deferral::{WaitEnd, WaitReason};
 use handling::handle_admitted;
@@ -218,7 +220,7 @@ impl SiteService {
             RequestDecision::Answered(status, logged) => {
                 self.cache_counters.count(logged);
                 self.urls.record(request, exchange, logged);
-                let log = self.log.as_mut();
+                let log = self.log.as_mut().filter(|_| !exchange.is_unlogged);
                 let access =
                     log.map(|log| log.record(request, exchange, status, logged, Some(response)));
                 let mut record = self.metrics.record(exchange, status, logged, access);
@@ -320,12 +322,13 @@ impl<W: Effects> RequestDecider<'_, W> {
         {
             return generated_response(responder.text(&answer));
         }
-        if !responder.exchange.is_https()
-            && let Some(location) = https_location(self.sites, site, responder)
+        // Another ACME client may have put its challenge into the site's folder.
+        if !path.starts_with(CHALLENGES)
+            && let Some(location) = canonical_location(self.sites, site, responder)
         {
             self.effects.trace(TraceEvent::Redirect(&location));
             AnsweringRule::Https.note(responder.exchange);
-            return generated_response(responder.redirect_to_tls(&location));
+            return generated_response(responder.redirect_to_canonical(&location));
         }
         let context = RequestContext {
             site,
@@ -344,7 +347,7 @@ impl<W: Effects> RequestDecider<'_, W> {
             is_fallback: false,
             rewritten_target: None,
         };
-        if site.has_request_lines() && context.set_request_lines(responder) {
+        if site.has_request_fields() && context.set_request_fields(self.effects, responder) {
             // The soft-interrupt level would send the fields of one response to all clients.
             self.effects.trace(TraceEvent::HasAccessRules);
             if is_from_daemon(request.user_agent(), responder.exchange.peer) {
@@ -352,6 +355,31 @@ impl<W: Effects> RequestDecider<'_, W> {
                 let refused = responder.refuse_by_rule(site_path, StatusCode::FORBIDDEN, &[]);
                 return generated_response(refused);
             }
+        }
+        if site.maintenance.is_on() && !path.starts_with(CHALLENGES) {
+            // A response of this site is not one for the level below, with or without an exception.
+            self.effects.trace(TraceEvent::HasAccessRules);
+            let is_daemon = is_from_daemon(request.user_agent(), responder.exchange.peer);
+            if is_daemon || !site.maintenance.has_exception(&responder.condition_input()) {
+                self.effects.trace(TraceEvent::Maintenance);
+                let retry_after_s = site.maintenance.retry_after_s;
+                let site_path = context.site_path();
+                return generated_response(responder.refuse_for(site_path, retry_after_s));
+            }
+        } else if site.maintenance.has_file() {
+            // The level below would not notice the file.
+            self.effects.trace(TraceEvent::HasAccessRules);
+            if is_from_daemon(request.user_agent(), responder.exchange.peer) {
+                let site_path = context.site_path();
+                let refused = responder.refuse_by_rule(site_path, StatusCode::FORBIDDEN, &[]);
+                return generated_response(refused);
+            }
+        }
+        if site.rules.cors.is_some()
+            && let Some(decision) =
+                cross_origin::answer_preflight(self.effects, &context, responder)
+        {
+            return decision;
         }
         // The certificate is checked before the access rules, so that no password is verified for a client without it.
         if !has_required_certificate(&context.matches, responder.exchange) {
@@ -425,8 +453,8 @@ impl<W: Effects> RequestDecider<'_, W> {
             is_fallback: pending.is_fallback,
             rewritten_target: pending.rewritten_target.as_ref(),
         };
-        if pending.site.has_request_lines() {
-            context.set_request_lines(responder);
+        if pending.site.has_request_fields() {
+            context.set_request_fields(self.effects, responder);
         }
         let mut lookup = ResponseLookup {
             sites: self.sites,
@@ -540,33 +568,6 @@ fn refusal_reason(refusal: ConnectionRefusal) -> Option<RefusalReason> {
             None
         }
     }
-}
-
-/// The https location for a plain-text request, if its site redirects to TLS.
-fn https_location(
-    sites: &SiteTable,
-    site: &Site,
-    responder: &RequestResponder<'_, '_>,
-) -> Option<Vec<u8>> {
-    site.rules.config.tls.as_ref().filter(|tls| tls.redirect)?;
-    let request = responder.request;
-    let mut name = [0; 256];
-    // A redirect needs a host name.
-    let host = host::normalize(request.authority?, &mut name)?;
-    let mut location = match &responder.exchange.forwarded {
-        // The client connects to the proxy, so the proxy's default port is used.
-        Some(forwarded) if forwarded.is_https.is_some() => [b"https://", host].concat(),
-        _ => sites.https_url(site, host)?,
-    };
-    let RequestTarget::Origin { path, query, .. } = request.target else {
-        return None;
-    };
-    location.extend_from_slice(path);
-    if let Some(query) = query {
-        location.push(b'?');
-        location.extend_from_slice(query);
-    }
-    Some(location)
 }
 
 /// The site of a refused request, and its path ("/" if the path cannot be decoded).
@@ -725,7 +726,7 @@ impl HttpService for SiteService {
         let status = crate::responder::write_refusal(refusal, Some(site_path), response);
         let made = RequestOutcome::Generated;
         self.cache_counters.count(made);
-        let log = self.log.as_mut();
+        let log = self.log.as_mut().filter(|_| !exchange.is_unlogged);
         let request = pending.request.get();
         let access = log.map(|log| log.record(&request, exchange, status, made, Some(response)));
         let mut record = self.metrics.record(exchange, status, made, access);
@@ -739,7 +740,7 @@ impl HttpService for SiteService {
         self.cache_counters.count(RequestOutcome::Passed);
         let request = pending.request.get();
         let outcome = pending.wait_context.wait_reason.abandoned(&request);
-        let log = self.log.as_mut();
+        let log = self.log.as_mut().filter(|_| !exchange.is_unlogged);
         let access = log.map(|log| log.record(&request, exchange, CLIENT_GONE, outcome, None));
         let mut record = self.metrics.record(exchange, CLIENT_GONE, outcome, access);
         record.span = ServerSpan::new(&self.sites, &request, exchange, CLIENT_GONE, outcome);

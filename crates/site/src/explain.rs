@@ -220,6 +220,8 @@ struct TraceNotes {
     alias: Option<String>,
     /// The access rules that match the request.
     rules: Vec<String>,
+    /// The changes to the fields of the response for this request.
+    fields: Vec<String>,
     /// The rewrites that were applied.
     rewrites: Vec<String>,
     /// Whether the last one of `rules` refuses the request.
@@ -359,6 +361,26 @@ impl Effects for ExplainTrace<'_> {
             TraceEvent::Rewrite(rewrite, target) => {
                 let target = String::from_utf8_lossy(target);
                 notes.rewrites.push(format!("{} to {target}", rewrite.from));
+            }
+            TraceEvent::Fields(changes) => {
+                let lines = String::from_utf8_lossy(&changes.lines);
+                let lines = lines.lines().map(str::to_owned);
+                let omitted = changes
+                    .omitted
+                    .iter()
+                    .map(|name| format!("no other {name}"));
+                // A rewrite replaces the changes of the path before.
+                notes.fields = lines.chain(omitted).collect();
+            }
+            TraceEvent::Maintenance => {
+                notes.reason = Some("the site is in maintenance mode".into());
+            }
+            TraceEvent::Preflight(is_permitted) => {
+                let reason = match is_permitted {
+                    true => "a preflight that site.cors permits",
+                    false => "a preflight of an origin that site.cors does not list",
+                };
+                notes.reason = Some(reason.into());
             }
             TraceEvent::Redirect(location) => {
                 let location = String::from_utf8_lossy(location);
@@ -579,6 +601,9 @@ impl TraceNotes {
         let rewrites = self.rewrites.iter();
         rewrites.for_each(|rewrite| line(out, "rewrite", rewrite));
         self.rules.iter().for_each(|rule| line(out, "rule", rule));
+        self.fields
+            .iter()
+            .for_each(|field| line(out, "field", field));
     }
 }
 

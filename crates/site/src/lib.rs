@@ -15,6 +15,7 @@ pub mod explain;
 pub mod explain_files;
 mod file_switches;
 pub mod listeners;
+pub mod maintenance;
 pub mod request_metrics;
 pub mod request_traces;
 mod responder;

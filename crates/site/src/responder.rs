@@ -6,7 +6,9 @@ mod extra_headers;
 use bytes::Bytes;
 use lowroad_config::FixedResponse;
 use lowroad_engine::service::ConnectionRefusal;
-use lowroad_engine::{BodyPart, Exchange, HeadBuilder, PreparedResponse, ResponseWriter};
+use lowroad_engine::{
+    BodyPart, Exchange, FieldChanges, HeadBuilder, PreparedResponse, ResponseWriter,
+};
 use lowroad_handler::ResponseFields;
 use lowroad_http::error_page;
 use lowroad_http::h1::BodyLen;
@@ -319,6 +321,35 @@ impl RequestResponder<'_, '_> {
         StatusCode::NO_CONTENT
     }
 
+    /// Permits a cross-origin request.
+    pub fn preflight(
+        &mut self,
+        site_path: SitePath<'_>,
+        fields: &[(&'static str, Vec<u8>)],
+    ) -> StatusCode {
+        let status = StatusCode::NO_CONTENT;
+        let rules = SiteFields::new(&site_path.site.rules, site_path.path, status);
+        // The changes for other responses would omit these fields.
+        self.response.set_field_changes(FieldChanges::default());
+        let mut head = self.response.head(status);
+        for (name, value) in fields {
+            head.field(name, value);
+        }
+        let has = |name: &str| fields.iter().any(|(it, _)| it.eq_ignore_ascii_case(name));
+        for (name, value) in rules.added(has).filter(|(name, _)| !has(name)) {
+            head.field(name, value.as_bytes());
+        }
+        head.end(BodyLen::None);
+        status
+    }
+
+    /// Refuses a request while the site is not available for a known time.
+    pub fn refuse_for(&mut self, site_path: SitePath<'_>, retry_after_s: u64) -> StatusCode {
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        let seconds = retry_after_s.to_string();
+        self.refuse_by_rule(site_path, status, &[(RETRY_AFTER, seconds.as_bytes())])
+    }
+
     /// Redirects the client.
     pub fn redirect(&mut self, site_path: SitePath<'_>, redirect: &RedirectTarget) -> StatusCode {
         let location = ("Location", &redirect.location[..]);
@@ -370,8 +401,8 @@ impl RequestResponder<'_, '_> {
         status
     }
 
-    /// Redirects to https: 301 for GET and HEAD, 308 otherwise.
-    pub fn redirect_to_tls(&mut self, location: &[u8]) -> StatusCode {
+    /// Redirects to the canonical URL: 301 for GET and HEAD, 308 otherwise.
+    pub fn redirect_to_canonical(&mut self, location: &[u8]) -> StatusCode {
         let status = match self.request.method {
             Method::Get | Method::Head => StatusCode::MOVED_PERMANENTLY,
             // 308 preserves method and body; 301 may change POST to GET (RFC 9110 §15.4.2).

@@ -31,6 +31,7 @@ use lowroad_tls_listener::{TlsEndpoint, TlsListeners};
 
 use crate::file_switches::FileSwitches;
 use crate::listeners::ListenerSet;
+use crate::maintenance::{MaintenanceMode, MaintenanceSwitches};
 use fingerprint::SiteFingerprint;
 pub use path_conditions::PathConditions;
 use previous_config::EarlierSites;
@@ -56,6 +57,8 @@ pub struct SiteTable {
     pub scopes: Arc<ScopeRegistry>,
     /// The files in conditions.
     switches: Arc<FileSwitches>,
+    /// The switches of maintenance modes.
+    maintenance: Arc<MaintenanceSwitches>,
 }
 
 /// A site.
@@ -70,6 +73,8 @@ pub struct Site {
     pub access_policy: Option<Arc<AccessPolicy>>,
     /// The conditions of redirects and rewrites, if any has conditions.
     pub path_conditions: Option<Arc<PathConditions>>,
+    /// The maintenance mode.
+    pub maintenance: Arc<MaintenanceMode>,
     /// Addresses that may send PURGE.
     pub purge_from: PrefixSet,
     /// Whether the site has rewrites or internal aliases.
@@ -125,6 +130,9 @@ impl SiteTable {
         let switches = previous
             .map(|previous| previous.switches.clone())
             .unwrap_or_default();
+        let maintenance = previous
+            .map(|previous| previous.maintenance.clone())
+            .unwrap_or_default();
         let find_switch = |path: &Path| switches.find(path);
         let mut earlier = previous.map(EarlierSites::new).unwrap_or_default();
         let mut all = Vec::new();
@@ -155,7 +163,10 @@ impl SiteTable {
                 AccessPolicy::new(rules, previous_policy, find_users, &find_switch)?;
             let label = lowroad_site_rules::site_label(rules, identity.bases());
             let routes = routes.with_scopes(|route| scopes.scope(&label, &route.name()));
+            let mode =
+                MaintenanceMode::new(&rules.maintenance, maintenance.find(&label), &find_switch);
             let mut site = Site::new(rules, identity, id, Arc::new(routes), access_policy);
+            site.maintenance = Arc::new(mode);
             site.metric_scope = scopes.scope(&label, "");
             site.path_conditions = PathConditions::new(rules, &find_switch).map(Arc::new);
             all.push(Arc::new(site));
@@ -173,6 +184,7 @@ impl SiteTable {
             tls: Some(tls.clone()),
             scopes,
             switches,
+            maintenance,
             ..SiteTable::from_sites(all, id_next, classes, config, listeners)
         })
     }
@@ -197,6 +209,7 @@ impl SiteTable {
                 let mut moved = Site::new(&site.rules.config, identity, id, routes, access_policy);
                 moved.metric_scope = site.metric_scope;
                 moved.path_conditions = site.path_conditions.clone();
+                moved.maintenance = site.maintenance.clone();
                 Arc::new(moved)
             }
             None => site.clone(),
@@ -214,6 +227,7 @@ impl SiteTable {
             tls: self.tls.clone(),
             scopes: self.scopes.clone(),
             switches: self.switches.clone(),
+            maintenance: self.maintenance.clone(),
             ..SiteTable::from_sites(all, id_next, classes, config, listeners)
         })
     }
@@ -269,6 +283,7 @@ impl SiteTable {
             id_next,
             scopes: Arc::default(),
             switches: Arc::default(),
+            maintenance: Arc::default(),
         }
     }
 
@@ -413,8 +428,8 @@ impl NameTable {
 impl Site {
     /// Whether fields of responses depend on the request.
     #[inline]
-    pub fn has_request_lines(&self) -> bool {
-        self.rules.header_patterns.has_variables() || self.path_conditions.is_some()
+    pub fn has_request_fields(&self) -> bool {
+        self.rules.header_patterns.depend_on_request() || self.path_conditions.is_some()
     }
 
     fn new(
@@ -435,6 +450,7 @@ impl Site {
                 || rules.aliases.iter().any(|alias| alias.internal),
             metric_scope: MetricScope::default(),
             path_conditions: None,
+            maintenance: Arc::default(),
             identity,
         }
     }

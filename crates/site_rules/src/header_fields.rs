@@ -2,13 +2,14 @@
 //! interim responses), redirects and refusals.
 
 use lowroad_config::{
-    self as config, HeaderRule, MatchScope, PathPattern, PatternSet, PatternSetBuilder, SiteConfig,
+    self as config, HeaderRule, MatchScope, PatternSet, PatternSetBuilder, SiteConfig,
 };
 use lowroad_http::fields::ResponseFields;
 use lowroad_http::status::StatusCode;
-use lowroad_variables::{Dependence, RequestFacts, Template, TemplateInput};
+use lowroad_variables::{RequestFacts, Template, TemplateInput};
 
 use crate::SiteRules;
+use crate::request_fields::RequestFields;
 
 /// The header rules for one response, combined.
 #[derive(Default)]
@@ -20,16 +21,24 @@ pub struct SiteFields<'a> {
     appended: Vec<HeaderPair<'a>>,
     /// Lines that are added if there is no field of their name.
     defaults: Vec<HeaderPair<'a>>,
-    /// Lines with variables. They are never stored: each response gets them when it is sent.
-    variable_lines: Vec<VariableLine<'a>>,
+    /// Changes that depend on the request. They are never stored: they apply to each response when it is sent.
+    request_changes: Vec<RequestChange<'a>>,
 }
 
-/// A field line with a value that depends on the request.
-struct VariableLine<'a> {
+/// A change to a field that depends on the request.
+struct RequestChange<'a> {
     name: &'a str,
-    value: &'a Template,
-    /// The pattern of the rule, which captures a part of the path.
-    pattern: &'a PathPattern,
+    change: FieldChange<'a>,
+    /// The number of the rule, if it has conditions.
+    condition: Option<usize>,
+    rule: &'a HeaderRule,
+}
+
+/// A kind of change to a field.
+enum FieldChange<'a> {
+    Remove,
+    Set(&'a Template),
+    Append(&'a Template),
 }
 
 /// The patterns of the rules that set fields of responses.
@@ -37,8 +46,8 @@ pub struct HeaderPatterns {
     set: PatternSet,
     /// The number of patterns of `cache_control`, which come first.
     cache_control_count: usize,
-    /// Whether a rule has a value with variables.
-    has_variables: bool,
+    /// Whether a rule has conditions, or a value with variables.
+    depends_on_request: bool,
 }
 
 /// A field name and a value.
@@ -76,78 +85,119 @@ impl<'a> SiteFields<'a> {
 
     fn from_rules(site: &'a SiteConfig, numbers: &[usize]) -> SiteFields<'a> {
         let mut fields = SiteFields::default();
-        for rule in numbers.iter().filter_map(|at| site.headers.get(*at)) {
-            for name in &rule.remove {
-                // A later rule for a field name replaces earlier ones.
-                fields.discard_earlier(name);
-                fields.removed.push(name);
+        // Several patterns of one table are several rules, of which the first that matches applies.
+        let mut applied_table = None;
+        for number in numbers {
+            let Some(rule) = site.headers.get(*number) else {
+                continue;
+            };
+            if applied_table.replace(rule.table) == Some(rule.table) {
+                continue;
             }
-            for (name, value) in &rule.set {
-                fields.discard_earlier(name);
-                match value.constant() {
-                    Some(value) => fields.set.push((name, value)),
-                    // The response's own field is removed, also from the stored head.
-                    None => {
-                        fields.removed.push(name);
-                        fields.add_variable_line(name, value, rule);
-                    }
-                }
+            match rule.conditions.is_empty() {
+                true => fields.add_rule(rule),
+                false => fields.add_conditional_rule(*number, rule),
             }
-            for (name, value) in &rule.append {
-                match value.constant() {
-                    Some(value) => fields.appended.push((name, value)),
-                    None => fields.add_variable_line(name, value, rule),
-                }
-            }
-            let lines = |(name, value): &'a (String, String)| (name.as_str(), value.as_str());
-            fields.defaults.extend(rule.default.iter().map(lines));
         }
         fields
     }
 
-    fn add_variable_line(&mut self, name: &'a str, value: &'a Template, rule: &'a HeaderRule) {
-        self.variable_lines.push(VariableLine {
-            name,
-            value,
-            pattern: &rule.pattern,
-        });
-    }
-
-    /// Whether a line has variables.
-    pub fn has_variables(&self) -> bool {
-        !self.variable_lines.is_empty()
-    }
-
-    /// The field lines with variables for a request, with CRLFs. Lines with empty values are omitted. Vary names the
-    /// request fields on which the values depend.
-    pub fn expand_variables(&self, path: &[u8], facts: &dyn RequestFacts) -> Vec<u8> {
-        let mut out = Vec::new();
-        let mut put = |name: &str, value: &[u8]| {
-            out.extend_from_slice(name.as_bytes());
-            out.extend_from_slice(b": ");
-            out.extend_from_slice(value);
-            out.extend_from_slice(b"\r\n");
-        };
-        let mut vary: Vec<&str> = Vec::new();
-        for line in &self.variable_lines {
-            let input = TemplateInput {
-                facts,
-                captures: &[line.pattern.capture(path).unwrap_or_default()],
-            };
-            let value = line.value.field_value(input);
-            if !value.is_empty() {
-                put(line.name, &value);
-            }
-            for dependence in line.value.dependences() {
-                if let Dependence::Field(name) = dependence
-                    && !vary.iter().any(|it| it.eq_ignore_ascii_case(name))
-                {
-                    vary.push(name);
+    fn add_rule(&mut self, rule: &'a HeaderRule) {
+        for name in &rule.remove {
+            // A later rule for a field name replaces earlier ones.
+            self.discard_earlier(name);
+            self.removed.push(name);
+        }
+        for (name, value) in &rule.set {
+            self.discard_earlier(name);
+            match value.constant() {
+                Some(value) => self.set.push((name, value)),
+                None => {
+                    // The response's own field is removed, also from the stored head.
+                    self.removed.push(name);
+                    self.add_change(name, FieldChange::Append(value), None, rule);
                 }
             }
         }
-        vary.iter().for_each(|name| put("Vary", name.as_bytes()));
-        out
+        for (name, value) in &rule.append {
+            match value.constant() {
+                Some(value) => self.appended.push((name, value)),
+                None => self.add_change(name, FieldChange::Append(value), None, rule),
+            }
+        }
+        let lines = |(name, value): &'a (String, String)| (name.as_str(), value.as_str());
+        self.defaults.extend(rule.default.iter().map(lines));
+    }
+
+    /// Adds a rule that applies to some requests only, so nothing of it may be stored.
+    fn add_conditional_rule(&mut self, number: usize, rule: &'a HeaderRule) {
+        for name in &rule.remove {
+            self.add_change(name, FieldChange::Remove, Some(number), rule);
+        }
+        for (name, value) in &rule.set {
+            self.add_change(name, FieldChange::Set(value), Some(number), rule);
+        }
+        for (name, value) in &rule.append {
+            self.add_change(name, FieldChange::Append(value), Some(number), rule);
+        }
+    }
+
+    fn add_change(
+        &mut self,
+        name: &'a str,
+        change: FieldChange<'a>,
+        condition: Option<usize>,
+        rule: &'a HeaderRule,
+    ) {
+        self.request_changes.push(RequestChange {
+            name,
+            change,
+            condition,
+            rule,
+        });
+    }
+
+    /// Whether the fields depend on the request.
+    pub fn depends_on_request(&self) -> bool {
+        !self.request_changes.is_empty()
+    }
+
+    /// The changes to the fields of the response to a request. Lines with empty values are omitted. Vary names the
+    /// request fields on which the changes depend. `is_met` returns whether the conditions of a header rule hold.
+    pub fn request_fields(
+        &self,
+        path: &[u8],
+        facts: &dyn RequestFacts,
+        is_met: &dyn Fn(usize) -> bool,
+    ) -> RequestFields<'a> {
+        let mut fields = RequestFields::default();
+        for change in &self.request_changes {
+            fields.vary_by_conditions(change.rule);
+            if change.condition.is_some_and(|number| !is_met(number)) {
+                continue;
+            }
+            let value = match change.change {
+                FieldChange::Remove => {
+                    fields.remove(change.name);
+                    continue;
+                }
+                FieldChange::Set(value) => {
+                    fields.remove(change.name);
+                    value
+                }
+                FieldChange::Append(value) => value,
+            };
+            let input = TemplateInput {
+                facts,
+                captures: &[change.rule.pattern.capture(path).unwrap_or_default()],
+            };
+            let text = value.field_value(input);
+            if !text.is_empty() {
+                fields.lines.push((change.name, text));
+            }
+            fields.vary_by(value.dependences());
+        }
+        fields
     }
 
     /// Applies the rules to the fields of a program's response. The rules add a field to an interim response only if
@@ -224,8 +274,8 @@ impl<'a> SiteFields<'a> {
         for lines in [&mut self.set, &mut self.appended, &mut self.defaults] {
             lines.retain(|line| !has_name(line, name));
         }
-        self.variable_lines
-            .retain(|line| !line.name.eq_ignore_ascii_case(name));
+        self.request_changes
+            .retain(|change| !change.name.eq_ignore_ascii_case(name));
     }
 }
 
@@ -242,22 +292,30 @@ impl HeaderPatterns {
         HeaderPatterns {
             set: patterns.build([]),
             cache_control_count: site.cache_control.len(),
-            has_variables: site.headers.iter().any(|rule| {
-                let mut values = rule.set.iter().chain(&rule.append);
-                values.any(|(_, value)| value.constant().is_none())
-            }),
+            depends_on_request: needs_cors_fields(site)
+                || site.headers.iter().any(|rule| {
+                    let mut values = rule.set.iter().chain(&rule.append);
+                    !rule.conditions.is_empty()
+                        || values.any(|(_, value)| value.constant().is_none())
+                }),
         }
     }
 
-    /// Whether a rule has a value with variables.
+    /// Whether a rule has conditions, or a value with variables.
     #[inline]
-    pub fn has_variables(&self) -> bool {
-        self.has_variables
+    pub fn depend_on_request(&self) -> bool {
+        self.depends_on_request
     }
 
     /// The number of the first `cache_control`, and the numbers of all header rules, that match a decoded path.
     pub fn match_path(&self, path: &[u8]) -> (Option<usize>, Vec<usize>) {
-        let found = self.set.matches(path);
+        let mut found = self.set.matches(path);
+        // Some handlers take a backslash for a slash, so the rules of that form of the path apply, too.
+        if path.contains(&b'\\') {
+            found.extend(self.set.matches(&with_slashes(path)));
+            found.sort_unstable();
+            found.dedup();
+        }
         let numbers = found.iter().map(|number| *number as usize);
         // The patterns of `cache_control` were added first.
         let (cache_control, headers): (Vec<usize>, Vec<usize>) =
@@ -265,6 +323,24 @@ impl HeaderPatterns {
         let headers = headers.into_iter().map(|it| it - self.cache_control_count);
         (cache_control.first().copied(), headers.collect())
     }
+}
+
+/// Whether CORS fields depend on the request: not if one rule permits all origins.
+fn needs_cors_fields(site: &config::SiteConfig) -> bool {
+    match &site.cors[..] {
+        [rule] => !rule.is_for_all(),
+        rules => !rules.is_empty(),
+    }
+}
+
+/// A path with slashes in place of backslashes, and with adjacent ones merged.
+fn with_slashes(path: &[u8]) -> Vec<u8> {
+    let mut form: Vec<u8> = path.to_vec();
+    form.iter_mut()
+        .filter(|byte| **byte == b'\\')
+        .for_each(|byte| *byte = b'/');
+    form.dedup_by(|next, byte| *next == b'/' && *byte == b'/');
+    form
 }
 
 fn contains_name(lines: &[HeaderPair<'_>], name: &str) -> bool {
@@ -290,6 +366,8 @@ mod tests {
         };
         HeaderRule {
             pattern: config::PathPattern::everything(),
+            table: 0,
+            conditions: config::RequestConditions::default(),
             set: lines("set"),
             append: lines("append"),
             default,
@@ -300,11 +378,44 @@ mod tests {
         }
     }
 
+    /// A table for each kind.
+    fn rules(kinds: &[&str]) -> Vec<HeaderRule> {
+        let rules = kinds.iter().enumerate();
+        let rules = rules.map(|(table, kind)| HeaderRule {
+            table,
+            ..rule(kind, "X", kind)
+        });
+        rules.collect()
+    }
+
+    #[test]
+    fn rules_apply_to_backslash_forms_and_once_for_each_table() {
+        let mut site = config::site_for_folder("/".into());
+        let append = rule("append", "X", "a");
+        site.headers = ["/o/**", "/**"]
+            .map(|pattern| HeaderRule {
+                pattern: config::PathPattern::parse(pattern).expect(pattern),
+                ..append.clone()
+            })
+            .to_vec();
+        let patterns = HeaderPatterns::new(&site);
+        for (path, count) in [("/o/x", 2), ("/o\\x", 2), ("/o\\/x", 2), ("/ox", 1)] {
+            assert_eq!(
+                patterns.match_path(path.as_bytes()).1.len(),
+                count,
+                "{path}"
+            );
+            let (fields, _) = SiteFields::for_file(&site, &patterns, path.as_bytes());
+            // Both rules are of one table.
+            assert_eq!(fields.added(|_| false).count(), 1, "{path}");
+        }
+    }
+
     /// The values of `X` in a response that has `X: own`, after one rule of each kind for `X`, with the kind as the
     /// value.
     fn applied(kinds: &[&str]) -> Vec<String> {
         let mut site = config::site_for_folder("/".into());
-        site.headers = kinds.iter().map(|kind| rule(kind, "X", kind)).collect();
+        site.headers = rules(kinds);
         let (fields, _) = SiteFields::for_file(&site, &HeaderPatterns::new(&site), b"/");
         let apply = |own: Vec<String>| {
             let kept = own
@@ -334,7 +445,7 @@ mod tests {
             (&["append", "remove"], true),
         ] {
             let mut site = config::site_for_folder("/".into());
-            site.headers = kinds.iter().map(|kind| rule(kind, "X", kind)).collect();
+            site.headers = rules(kinds);
             let (fields, _) = SiteFields::for_file(&site, &HeaderPatterns::new(&site), b"/");
             let is_x = |name: &str| name.eq_ignore_ascii_case("X");
             assert_eq!(fields.omitted_trailers().any(is_x), is_omitted, "{kinds:?}");

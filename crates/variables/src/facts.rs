@@ -81,7 +81,7 @@ pub(crate) fn append(facts: &dyn RequestFacts, variable: &Variable, out: &mut Ve
         Variable::Argument(name) => return append_argument(facts, name.as_bytes(), out),
         Variable::Cookie(name) => return append_cookie(facts, name.as_bytes(), out),
         Variable::Field(name) => return append_field(facts, name.as_bytes(), out),
-        Variable::Site | Variable::Capture(_) => return,
+        Variable::Site | Variable::Capture(_) | Variable::Map(_) => return,
         Variable::Scheme if facts.is_https() => "https",
         Variable::Scheme => "http",
         Variable::Method => facts.method(),

@@ -9,9 +9,11 @@
 
 mod encoding;
 mod facts;
+mod map_entries;
 mod scope;
 mod template;
 mod url;
+mod value_map;
 mod variable;
 
 #[cfg(test)]
@@ -19,6 +21,8 @@ mod tests;
 
 pub use encoding::percent_encode;
 pub use facts::{RequestFacts, TlsFacts};
+pub use map_entries::{MapEntries, MapLineError, is_map_value};
 pub use scope::TemplateScope;
 pub use template::{Template, TemplateError, TemplateInput, TemplatePart};
+pub use value_map::{MapFile, MapReference, ValueMap};
 pub use variable::{Dependence, Variable};

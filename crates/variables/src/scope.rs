@@ -20,11 +20,14 @@ impl TemplateScope {
     }
 
     /// The variables with values that the cache key contains, for redirects and rewrites: neither this server nor a
-    /// cache in front of it distinguishes requests by more.
+    /// cache in front of it distinguishes requests by more. A map may also depend on its file.
     pub fn url(captures: usize) -> TemplateScope {
         TemplateScope {
             captures,
-            allows: |variable| variable.dependence() == Dependence::CacheKey,
+            allows: |variable| {
+                let mut parts = variable.dependences();
+                parts.all(|it| matches!(it, Dependence::CacheKey | Dependence::File))
+            },
         }
     }
 
@@ -35,8 +38,27 @@ impl TemplateScope {
             allows: |variable| {
                 matches!(
                     variable,
-                    Variable::Host | Variable::Authority | Variable::Site
+                    Variable::Host | Variable::Authority | Variable::Site | Variable::Map(_)
                 )
+            },
+        }
+    }
+
+    /// The variables of the text that a map looks up.
+    pub fn map_source() -> TemplateScope {
+        TemplateScope {
+            captures: 0,
+            allows: |variable| !matches!(variable, Variable::Map(_) | Variable::Site),
+        }
+    }
+
+    /// The variables of conditions, which are evaluated before a request has an identifier.
+    pub fn condition() -> TemplateScope {
+        TemplateScope {
+            captures: 0,
+            allows: |variable| match variable {
+                Variable::Map(map) => map.0.from.variables().all(is_condition_variable),
+                variable => is_condition_variable(variable),
             },
         }
     }
@@ -53,6 +75,7 @@ impl TemplateScope {
     pub fn list(&self) -> String {
         let allowed = Variable::examples().filter(|variable| self.contains(variable));
         let mut names: Vec<String> = allowed.map(|variable| variable.to_string()).collect();
+        names.push("$map_NAME".into());
         match self.captures {
             0 => {}
             1 => names.push("$1".into()),
@@ -61,4 +84,19 @@ impl TemplateScope {
         names.push("$$ for a dollar sign".into());
         names.join(", ")
     }
+}
+
+fn is_condition_variable(variable: &Variable) -> bool {
+    !matches!(
+        variable,
+        Variable::RequestId
+            | Variable::ClientPort
+            | Variable::TlsVersion
+            | Variable::TlsCipher
+            | Variable::TlsServerName
+            | Variable::CertificateSubject
+            | Variable::CertificateIssuer
+            | Variable::CertificateSerial
+            | Variable::CertificateFingerprint
+    )
 }

@@ -1,10 +1,12 @@
 //! Templates: texts with variables.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::encoding;
 use crate::facts::RequestFacts;
 use crate::scope::TemplateScope;
+use crate::value_map::{MapReference, ValueMap};
 use crate::variable::{Dependence, Variable, is_name_byte};
 
 /// A text with variables: `$name` or `${name}`; `$$` is a dollar sign.
@@ -45,11 +47,23 @@ pub struct TemplateError {
 }
 
 impl Template {
-    /// Reads a text with variables.
+    /// Reads a text with variables, none of which is a map.
     ///
     /// # Errors
     /// See [`TemplateError`].
     pub fn parse(text: &str, scope: TemplateScope) -> Result<Template, TemplateError> {
+        Template::parse_with(text, scope, &[])
+    }
+
+    /// Reads a text with variables, which may be these maps.
+    ///
+    /// # Errors
+    /// See [`TemplateError`].
+    pub fn parse_with(
+        text: &str,
+        scope: TemplateScope,
+        maps: &[Arc<ValueMap>],
+    ) -> Result<Template, TemplateError> {
         let (mut parts, mut literal, mut at) = (Vec::new(), String::new(), 0);
         while let Some(offset) = text[at..].find('$') {
             let dollar = at + offset;
@@ -66,7 +80,7 @@ impl Template {
                 allowed: scope.list(),
             };
             let (name, len) = name_of(rest).map_err(|problem| fail(problem.to_string()))?;
-            let variable = variable(name, scope).map_err(fail)?;
+            let variable = variable(name, scope, maps).map_err(fail)?;
             if !literal.is_empty() {
                 parts.push(TemplatePart::Text(std::mem::take(&mut literal)));
             }
@@ -137,7 +151,7 @@ impl Template {
 
     /// The parts of a request on which the result depends, other than the cache key.
     pub fn dependences(&self) -> impl Iterator<Item = Dependence<'_>> {
-        let all = self.variables().map(Variable::dependence);
+        let all = self.variables().flat_map(Variable::dependences);
         all.filter(|dependence| *dependence != Dependence::CacheKey)
     }
 
@@ -160,6 +174,21 @@ impl Template {
             text: self.text.clone(),
             parts,
             is_secret: self.is_secret,
+        }
+    }
+
+    /// Whether the result depends on the content of a file.
+    pub fn depends_on_file(&self) -> bool {
+        self.dependences().any(|it| it == Dependence::File)
+    }
+
+    /// Appends the result without any encoding.
+    pub fn write_plain(&self, input: TemplateInput<'_>, out: &mut Vec<u8>) {
+        for part in &self.parts {
+            match part {
+                TemplatePart::Text(text) => out.extend_from_slice(text.as_bytes()),
+                TemplatePart::Variable(variable) => out.extend_from_slice(&input.value(variable)),
+            }
         }
     }
 
@@ -193,6 +222,7 @@ impl TemplateInput<'_> {
         let mut value = Vec::new();
         match variable {
             Variable::Capture(number) => value.extend_from_slice(self.capture(*number)),
+            Variable::Map(map) => return map.0.value(*self).into_bytes(),
             variable => crate::facts::append(self.facts, variable, &mut value),
         }
         value
@@ -239,13 +269,16 @@ fn name_of(rest: &str) -> Result<(&str, usize), &'static str> {
     }
 }
 
-fn variable(name: &str, scope: TemplateScope) -> Result<Variable, String> {
+fn variable(name: &str, scope: TemplateScope, maps: &[Arc<ValueMap>]) -> Result<Variable, String> {
     // `parse` would also read `+1` and `01` in braces.
     let capture = name.parse().ok().filter(|_| name.len() == 1);
     let variable = match capture {
         Some(0) => None,
         Some(number) => Some(Variable::Capture(number)),
-        None => Variable::from_name(name),
+        None => match name.strip_prefix("map_") {
+            Some(name) => Some(Variable::Map(find_map(name, maps)?)),
+            None => Variable::from_name(name),
+        },
     };
     match variable {
         Some(variable) if scope.contains(&variable) => Ok(variable),
@@ -257,4 +290,10 @@ fn variable(name: &str, scope: TemplateScope) -> Result<Variable, String> {
         Some(variable) => Err(format!("{variable} is not allowed here")),
         None => Err(format!("${name} is not a variable")),
     }
+}
+
+fn find_map(name: &str, maps: &[Arc<ValueMap>]) -> Result<MapReference, String> {
+    let map = maps.iter().find(|map| map.name == name);
+    let reference = map.map(|map| MapReference(map.clone()));
+    reference.ok_or_else(|| format!("there is no [map.{name}]"))
 }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use crate::*;
 
@@ -346,4 +347,158 @@ fn dependences_are_those_beyond_the_cache_key() {
         Dependence::Request,
     ];
     assert_eq!(found, expected);
+}
+
+fn map(from: &str, entries: &[(&str, &str)]) -> Arc<ValueMap> {
+    let from = Template::parse(from, TemplateScope::map_source()).expect(from);
+    let mut table = MapEntries::new(false);
+    for (key, value) in entries {
+        table.insert(key, value).expect(key);
+    }
+    Arc::new(ValueMap {
+        name: "m".into(),
+        from,
+        default: "none".into(),
+        entries: table,
+        file: None,
+    })
+}
+
+fn parse_with_map(text: &str, map: &Arc<ValueMap>) -> Template {
+    let scope = TemplateScope::fields(0);
+    Template::parse_with(text, scope, std::slice::from_ref(map)).expect(text)
+}
+
+#[test]
+fn map_finds_texts_then_wildcards_then_expressions() {
+    let table = [
+        ("a.example", "text"),
+        ("*.a.example", "near"),
+        ("*.example", "far"),
+        ("~^[0-9]+$", "digits"),
+        ("~9", "nine"),
+        ("", "empty"),
+    ];
+    let map = map("$header_x", &table);
+    for (text, value) in [
+        ("a.example", "text"),
+        ("b.a.example", "near"),
+        ("c.b.a.example", "near"),
+        ("b.example", "far"),
+        (".example", "none"),
+        ("A.example", "far"),
+        ("example", "none"),
+        ("19", "digits"),
+        ("x9", "nine"),
+        ("", "empty"),
+    ] {
+        let request = SampleRequest {
+            fields: vec![(b"X".to_vec(), text.as_bytes().to_vec())],
+            ..SampleRequest::default()
+        };
+        let input = TemplateInput {
+            facts: &request,
+            captures: &[],
+        };
+        let template = parse_with_map("<$map_m>", &map);
+        let expected = format!("<{value}>");
+        assert_eq!(template.field_value(input), expected.as_bytes(), "{text}");
+    }
+}
+
+#[test]
+fn map_values_are_whole_urls_or_stay_in_their_place() {
+    let request = SampleRequest::default();
+    let input = TemplateInput {
+        facts: &request,
+        captures: &[],
+    };
+    for (text, value, expected) in [
+        ("$map_m", "/new?a=1", Some("/new?a=1")),
+        ("$map_m", "/new#top", Some("/new?x=1%202&y=a%26b+c&x=3#top")),
+        (
+            "$map_m",
+            "https://b.example/p",
+            Some("https://b.example/p?x=1%202&y=a%26b+c&x=3"),
+        ),
+        ("$map_m", "//b.example/", None),
+        ("$map_m", "/\\b.example/", None),
+        ("$map_m", "javascript:1", None),
+        ("$map_m", "https:///x", None),
+        ("$map_m", "", None),
+        ("/p/$map_m?", "a/b?c", Some("/p/a/b%3Fc?")),
+        (
+            "https://$map_m/?",
+            "c.example/d",
+            Some("https://c.example%2Fd/?"),
+        ),
+    ] {
+        let map = map("$path", &[("/a b", value)]);
+        let mut out = Vec::new();
+        let is_url = parse_with_map(text, &map).write_url(input, |_| true, &mut out);
+        let found = is_url.then(|| String::from_utf8_lossy(&out).into_owned());
+        assert_eq!(found.as_deref(), expected, "{text} {value}");
+    }
+}
+
+#[test]
+fn map_files_have_a_key_and_a_value_in_each_line() {
+    let text = "# comment\n\na.example  one two\n\tB.example\tthree\r\n~^x y\n";
+    let entries = MapEntries::parse(text, true).expect("a map");
+    for (key, value) in [
+        ("A.example", Some("one two")),
+        ("b.example", Some("three")),
+        ("xx", Some("y")),
+        ("#", None),
+    ] {
+        assert_eq!(entries.find(key.as_bytes()), value, "{key}");
+    }
+    for (text, line, column, message) in [
+        ("a 1\n  b\n", 2, 3, "has no value"),
+        ("a 1\nA 2\n", 2, 1, "is listed twice"),
+        ("a \u{7}x\n", 1, 1, "visible ASCII"),
+        ("a 1\n#\n~( 2\n", 3, 1, "is not a regular expression"),
+    ] {
+        let error = MapEntries::parse(text, true).expect_err(text);
+        assert_eq!((error.line, error.column), (line, column), "{text}");
+        assert!(error.message.contains(message), "{}", error.message);
+    }
+}
+
+#[test]
+fn a_response_depends_on_the_variables_of_a_map() {
+    let all = |map: &Arc<ValueMap>| {
+        let template = parse_with_map("$map_m", map);
+        let found: Vec<String> = template.dependences().map(|it| format!("{it:?}")).collect();
+        found.join(" ")
+    };
+    assert_eq!(all(&map("$host$arg_a", &[])), "");
+    assert_eq!(
+        all(&map("$cookie_a$client", &[])),
+        "Field(\"Cookie\") Client"
+    );
+    let with_file = ValueMap {
+        file: Some(MapFile::new("f".into(), false, MapEntries::default())),
+        from: Template::parse("$host", TemplateScope::map_source()).expect("a template"),
+        name: "m".into(),
+        default: String::new(),
+        entries: MapEntries::default(),
+    };
+    let with_file = Arc::new(with_file);
+    assert_eq!(all(&with_file), "File");
+    for (map, is_allowed) in [
+        (map("$path", &[]), true),
+        (with_file, true),
+        (map("$cookie_a", &[]), false),
+        (map("$client", &[]), false),
+    ] {
+        let maps = [map];
+        let parsed = Template::parse_with("$map_m", TemplateScope::url(0), &maps);
+        assert_eq!(parsed.is_ok(), is_allowed, "{maps:?}");
+    }
+    let unknown = Template::parse("a$map_x", TemplateScope::fields(0)).expect_err("no map");
+    assert_eq!(
+        (unknown.offset, &unknown.message[..]),
+        (1, "there is no [map.x]")
+    );
 }

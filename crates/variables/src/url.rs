@@ -26,6 +26,9 @@ impl Template {
         is_path_byte: fn(u8) -> bool,
         out: &mut Vec<u8>,
     ) -> bool {
+        if let [TemplatePart::Variable(Variable::Map(map))] = self.parts() {
+            return write_mapped_url(&map.0.value(input), input, out);
+        }
         let start = out.len();
         if self.names_host() && input.facts.authority().is_empty() {
             return false;
@@ -149,6 +152,10 @@ impl UrlWriter<'_> {
                 percent_encode(input.capture(*number), self.is_path_byte, self.out);
             }
             (_, Variable::Query) => self.query(),
+            // The values of maps are texts of the operator, which may have several segments.
+            (UrlComponent::Path, Variable::Map(_)) => {
+                percent_encode(&input.value(variable), is_path_text_byte, self.out);
+            }
             // An unencoded `&` or `=` would begin another parameter.
             (UrlComponent::QueryOrFragment, Variable::Capture(number)) => {
                 percent_encode(input.capture(*number), is_query_byte, self.out);
@@ -221,6 +228,35 @@ fn is_graphic(byte: u8) -> bool {
 /// Whether a host or a port may contain a byte (RFC 3986 §3.2.2).
 fn is_host_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~[]:".contains(&byte)
+}
+
+/// Appends the value of a map that is a whole URL, or a path; the request's query is added, unless the value has one.
+/// Returns whether the value is a URL.
+fn write_mapped_url(value: &str, input: TemplateInput<'_>, out: &mut Vec<u8>) -> bool {
+    let is_path = value.starts_with('/') && !value.starts_with("//") && !value.starts_with("/\\");
+    let is_absolute = ["http://", "https://"].iter().any(|scheme| {
+        let host = value.strip_prefix(scheme);
+        host.is_some_and(|host| {
+            host.starts_with(|it: char| it.is_ascii_alphanumeric() || it == '[')
+        })
+    });
+    if !is_path && !is_absolute {
+        return false;
+    }
+    // The query of the request stands before the fragment (RFC 3986 §3).
+    let (before, fragment) = value.split_at(value.find('#').unwrap_or(value.len()));
+    percent_encode(before.as_bytes(), is_graphic, out);
+    if let (Some(query), false) = (input.facts.query(), before.contains('?')) {
+        out.push(b'?');
+        percent_encode(query, is_graphic, out);
+    }
+    percent_encode(fragment.as_bytes(), is_graphic, out);
+    true
+}
+
+/// Whether a byte of a percent-encoded path is kept.
+fn is_path_text_byte(byte: u8) -> bool {
+    is_decoded_path_byte(byte) || byte == b'%'
 }
 
 /// Whether a byte of a decoded path has the same meaning unencoded (RFC 3986 §3.3).

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::value_map::MapReference;
+
 /// A variable of a template.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Variable {
@@ -49,6 +51,8 @@ pub enum Variable {
     Field(String),
     /// A capture of the pattern, from 1. `$1` to `$9`
     Capture(usize),
+    /// The value of a map. `$map_NAME`
+    Map(MapReference),
 }
 
 /// The part of a request on which a value depends, as far as it matters for caches.
@@ -62,6 +66,8 @@ pub enum Dependence<'v> {
     Client,
     /// Each request has another value, so no response is specific to one.
     Request,
+    /// The content of a file, which may change at any time.
+    File,
 }
 
 /// The variables with fixed names.
@@ -124,8 +130,18 @@ impl Variable {
         named.chain(families.map(|(_, variable)| variable("NAME".to_string())))
     }
 
-    /// The part of a request on which the value depends.
-    pub fn dependence(&self) -> Dependence<'_> {
+    /// The parts of a request on which the value depends.
+    pub fn dependences(&self) -> impl Iterator<Item = Dependence<'_>> {
+        let map = match self {
+            Variable::Map(map) => Some(map.0.dependences()),
+            _ => None,
+        };
+        let own = map.is_none().then(|| self.dependence());
+        map.into_iter().flatten().chain(own)
+    }
+
+    /// The part of a request on which the value of a variable depends that is not a map.
+    pub(crate) fn dependence(&self) -> Dependence<'_> {
         match self {
             Variable::Host
             | Variable::Authority
@@ -137,7 +153,9 @@ impl Variable {
             | Variable::RequestUri
             | Variable::Argument(_)
             | Variable::Site
-            | Variable::Capture(_) => Dependence::CacheKey,
+            | Variable::Capture(_)
+            // The dependences of a map are those of its text and its file.
+            | Variable::Map(_) => Dependence::CacheKey,
             Variable::Cookie(_) => Dependence::Field("Cookie"),
             Variable::Field(name) => Dependence::Field(name),
             Variable::RequestId => Dependence::Request,
@@ -162,6 +180,7 @@ impl fmt::Display for Variable {
             Variable::Argument(name) => ("arg_", name.as_str()),
             Variable::Cookie(name) => ("cookie_", name.as_str()),
             Variable::Field(name) => ("header_", name.as_str()),
+            Variable::Map(map) => ("map_", map.0.name.as_str()),
             variable => {
                 let found = NAMED.iter().find(|(_, named)| named == variable);
                 ("", found.map_or("", |(name, _)| *name))

@@ -10,12 +10,13 @@ use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
 /// The tables without which their defaults are in force all the same.
-const IN_FORCE: [&str; 7] = [
+const IN_FORCE: [&str; 8] = [
     "server",
     "limits",
     "buffering",
     "log",
     "site.compress",
+    "site.maintenance",
     "origin.tls",
     "site.route.cache",
 ];
@@ -55,7 +56,11 @@ impl EffectiveBuilder<'_> {
         let mut values = Map::new();
         for (key, value) in table {
             let key = key.get_ref();
-            let [path, reference_path] = [path, reference_path].map(|it| joined(it, key));
+            let path = joined(path, key);
+            let reference_path = match reference_path == reference::NAMED_TABLES.0 {
+                true => reference::NAMED_TABLES.1.to_owned(),
+                false => joined(reference_path, key),
+            };
             let value = self.value(value, &path, &reference_path);
             values.insert(key.to_string(), value);
         }

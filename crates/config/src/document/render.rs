@@ -1,7 +1,7 @@
 //! Renders the values in force: as TOML with the origin of each value, and as JSON.
 
 use super::{EffectiveConfig, HIDDEN, ValueOrigin};
-use crate::reference::{self, DefaultValue, TABLES, TableReference};
+use crate::reference::{self, DefaultValue, NAMED_TABLES, TABLES, TableReference};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
@@ -76,6 +76,12 @@ impl EffectiveConfig {
             if own_parent != parent {
                 continue;
             }
+            if own_parent == NAMED_TABLES.0 {
+                if parent.is_empty() {
+                    self.write_named_tables(values, table, out);
+                }
+                continue;
+            }
             let path = match path {
                 "" => name.to_owned(),
                 path => format!("{path}.{name}"),
@@ -94,6 +100,23 @@ impl EffectiveConfig {
                 }
                 _ => {}
             }
+        }
+    }
+
+    /// Writes the tables with free names.
+    fn write_named_tables(
+        &self,
+        values: &Map<String, Value>,
+        table: &TableReference,
+        out: &mut String,
+    ) {
+        let parent = NAMED_TABLES.0;
+        let tables = values.get(parent).and_then(Value::as_object);
+        for (name, keys) in tables.into_iter().flatten() {
+            let path = format!("{parent}.{name}");
+            let header = format!("[{parent}.{}]", toml_key(name));
+            let keys = keys.as_object().into_iter();
+            keys.for_each(|keys| self.write_table(keys, &path, table, &header, out));
         }
     }
 

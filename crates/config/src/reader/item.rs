@@ -12,7 +12,11 @@ use crate::value::InvalidValue;
 use crate::{PathPattern, PathPatternError};
 use std::borrow::Cow;
 use std::cell::RefCell;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use lowroad_variables::ValueMap;
 use toml::de::DeValue;
 
 /// A value that is being read.
@@ -102,6 +106,17 @@ impl<'d> ConfigValue<'d> {
         text.map_err(|error| format!("{source} can't be used: {error}"))
     }
 
+    /// The maps to which variables may refer.
+    pub(crate) fn maps(&self) -> Vec<Arc<ValueMap>> {
+        self.source.maps.borrow().clone()
+    }
+
+    /// Reads a file; `None` without access to files.
+    pub(crate) fn read_file(&self, path: &Path, len_max: usize) -> Option<io::Result<Vec<u8>>> {
+        let access = self.source.access;
+        access.has_files().then(|| access.read(path, len_max))
+    }
+
     pub(crate) fn is_array(&self) -> bool {
         self.value.is_array()
     }
@@ -138,6 +153,19 @@ impl<'d> ConfigValue<'d> {
         };
         let mut readings = self.source.readings.borrow_mut();
         readings.paths.insert(self.position.offset, text);
+    }
+
+    /// Reads a pattern, or a list of them; an empty list is a problem.
+    pub(crate) fn patterns(self) -> Option<Vec<PathPattern>> {
+        // An empty list would match no path, which looks like a missing key.
+        if self.is_empty_array() {
+            self.report("the list is empty", "at least one pattern");
+            return None;
+        }
+        let patterns = self.one_or_many();
+        let patterns: Vec<Option<PathPattern>> =
+            patterns.iter().map(ConfigValue::pattern).collect();
+        patterns.into_iter().collect()
     }
 
     pub(crate) fn pattern(&self) -> Option<PathPattern> {

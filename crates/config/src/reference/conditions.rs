@@ -3,7 +3,7 @@
 use super::{KeyReference, TableReference};
 
 /// The condition keys of a table, but `not`.
-const TESTS: [KeyReference; 10] = [
+const TESTS: [KeyReference; 11] = [
     KeyReference::with_described_default(
         "methods",
         "list of methods",
@@ -30,6 +30,11 @@ const TESTS: [KeyReference; 10] = [
         "argument",
         "`\"NAME\"`, `\"NAME=VALUE\"`, `\"NAME=~REGEX\"`, or array of them",
         "The same for arguments of the query, decoded.",
+    ),
+    KeyReference::optional(
+        "variable",
+        "`\"$NAME\"`, `\"$NAME=VALUE\"`, `\"$NAME=~REGEX\"`, or array of them",
+        "The [variable](README.md#variables) is not empty, has this value, or one in which the expression is found. Also several with text between: `\"$scheme $map_x=https a\"`. Not for `$request_id`, `$client_port` and those of TLS.",
     ),
     KeyReference::with_described_default(
         "host",
@@ -135,7 +140,7 @@ pub(super) const RULE_NOT: TableReference = TableReference {
     header: "[site.rule.not]",
     title: "conditions on requests",
     intro: r"
-[Rules](site-rule.md), [redirects](site-redirect.md), [rewrites](site-rewrite.md) and [routes](site-route.md) have the same conditions. Those that are
+[Rules](site-rule.md), [redirects](site-redirect.md), [rewrites](site-rewrite.md), [response fields](site-header.md) and [routes](site-route.md) have the same conditions. Those that are
 present must all hold; of a list of methods, addresses, hosts or times, one. `not` has conditions that must not all hold together; of several tables,
 each.",
     context: "[[site]]\nroot = \"r\"\n[[site.rule]]\ndeny = 403\n[site.rule.not]\n",

@@ -3,7 +3,7 @@
 //! The schema is looser than the reader: it knows names, types, words and ranges of numbers, not the relations between
 //! keys.
 
-use super::{DefaultValue, KeyReference, TABLES, TableReference, ValueKind, table};
+use super::{DefaultValue, KeyReference, NAMED_TABLES, TABLES, TableReference, ValueKind, table};
 use crate::document::toml_to_json;
 use serde_json::{Map, Value, json};
 
@@ -29,6 +29,12 @@ pub fn json_schema() -> Value {
     properties.insert(
         "template".to_owned(),
         with_text(templates, "Keys that tables take over by `use`."),
+    );
+    let (parent, path) = NAMED_TABLES;
+    let named = table(path).map(reference_to);
+    properties.insert(
+        parent.to_owned(),
+        json!({"type": "object", "additionalProperties": named}),
     );
     for table in TABLES.iter().filter(|table| !table.path().contains('.')) {
         properties.insert(table.path().to_owned(), reference_to(table));

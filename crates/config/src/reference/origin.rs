@@ -129,7 +129,8 @@ timeout = "10m"
 
 Requests share connections: each worker has one to a server, and opens another, up to `connections`, if the requests in progress reach what the server
 allows (SETTINGS_MAX_CONCURRENT_STREAMS), at most 100. With `connections` open, further requests wait for a stream until `timeout`. Request and response
-pass at the same time without being buffered, with trailers; `timeout` of the route ends a call in which neither side sends anything. A slow client stops the server: at most 256 KiB
+pass at the same time without being buffered, with trailers; `timeout` of the route ends a call in which neither side sends anything. Before
+the response begins, `body_timeout` and `rate_min` of [`[limits]`](limits.md) apply to the request; `body_len_max` of the route (1 MiB) applies to all messages of a client together. A slow client stops the server: at most 256 KiB
 wait for it in memory, besides `response_buffering`. 64 KiB of a request body wait for a slow server.
 
 A request that the server refused (REFUSED_STREAM) or had not begun when it announced the end of its connection (GOAWAY) is repeated on another

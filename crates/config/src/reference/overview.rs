@@ -328,6 +328,7 @@ pub(super) const VARIABLES: &str = r#"
 | `$cookie_NAME`, `$header_NAME` | the first cookie or request field with this name; `_` in the name of a field is `-` |
 | `$client`, `$client_port` | the client's address and port |
 | `$request_id` | 32 hexadecimal digits, different for each request |
+| `$map_NAME` | the value of a [map](map-NAME.md) |
 | `$site` | the first name of the site |
 | `$tls_version`, `$tls_cipher`, `$tls_server_name` | of the client's TLS connection |
 | `$client_certificate_subject`, `…_issuer`, `…_serial`, `…_fingerprint` | of the client's verified certificate |

@@ -122,9 +122,38 @@ pub(super) const SITE: TableReference = TableReference {
             "tables",
             "See [`[[site.header]]`](site-header.md).",
         ),
+        KeyReference::optional("cors", "tables", "See [`[[site.cors]]`](site-cors.md)."),
+        KeyReference::optional(
+            "maintenance",
+            "table",
+            "See [`[site.maintenance]`](site-maintenance.md).",
+        ),
+        KeyReference::optional(
+            "security_headers",
+            "boolean, or table",
+            "Add [security fields](#security-fields) to responses without them.",
+        ),
+        KeyReference::optional(
+            "canonical_host",
+            "`true`, or a host name",
+            "Redirect requests for the other names of the site to this one, or with `true` to the first. With `tls.redirect` this is one redirect.",
+        ),
+        KeyReference::with_default(
+            "trailing_slash",
+            "`\"keep\"`, `\"add\"` or `\"remove\"`",
+            "\"keep\"",
+            "Redirect paths of routes to the form with or without a slash at the end. `add` is for paths without a dot in the last segment.",
+        ),
         KeyReference::optional("route", "tables", "See [`[[site.route]]`](site-route.md)."),
     ],
     notes: r#"
+## Security fields
+
+`security_headers = true` adds these fields to responses without them: `X-Content-Type-Options: nosniff`, `X-Frame-Options: SAMEORIGIN`, `Referrer-Policy:
+strict-origin-when-cross-origin`, `Cross-Origin-Opener-Policy: same-origin` and `Content-Security-Policy: base-uri 'self'; frame-ancestors 'self'; object-src 'none'`. A
+table has other values or fields, or `false` for none: `{ X-Frame-Options = "DENY", Content-Security-Policy = false }`. [`[[site.header]]`](site-header.md) takes
+precedence. For `Strict-Transport-Security` there is [`hsts`](site-tls.md).
+
 ## Order
 
 A request goes through the site in this order: [rules](site-rule.md), [redirects](site-redirect.md), [rewrites](site-rewrite.md),

@@ -101,7 +101,7 @@ pub(super) const CACHE_CONTROL: TableReference = TableReference {
     context: "[[site]]\nroot = \"r\"\n[[site.cache_control]]\n",
     with_lines: &[],
     keys: &[
-        KeyReference::required("pattern", "pattern", "The paths."),
+        KeyReference::required("pattern", "list of patterns", "The paths."),
         KeyReference::required("value", "text", "The value of the field."),
     ],
     notes: r#"

@@ -4,7 +4,12 @@ use super::conditions::{CONDITION_COUNT, with_conditions};
 use super::{KeyReference, TableReference};
 
 const RULE_KEYS: &[KeyReference] = &[
-    KeyReference::with_described_default("pattern", "pattern", "`\"/**\"`", "The paths."),
+    KeyReference::with_described_default(
+        "pattern",
+        "list of patterns",
+        "`\"/**\"`",
+        "The paths. With `rate` only one pattern.",
+    ),
     KeyReference::with_described_default(
         "except",
         "list of addresses and prefixes",
@@ -56,6 +61,11 @@ const RULE_KEYS: &[KeyReference] = &[
         "`true`",
         "Close the connection, or with HTTP/2 the stream, without an answer; 444 in the log.",
     ),
+    KeyReference::optional(
+        "log",
+        "boolean",
+        "Whether access logs contain the request. Of several rules the last one decides.",
+    ),
 ];
 
 pub(super) const RULE: TableReference = TableReference {
@@ -64,7 +74,7 @@ pub(super) const RULE: TableReference = TableReference {
     intro: r"
 Allows, refuses, limits or answers requests. A request goes through the rules in the order of the file, before redirects,
 [rewrites](site-rewrite.md), routes, files and stored responses. `pattern` and [conditions](site-rule-not.md) select the requests. Each rule has
-exactly one action: `deny`, `allow`, `rate`, `auth`, `fallback`, `respond` or `close`.",
+exactly one action: `deny`, `allow`, `rate`, `auth`, `fallback`, `respond`, `close` or `log`.",
     context: "[[site]]\nroot = \"r\"\n[[site.rule]]\n",
     with_lines: &[
         ("rate", "rate = \"10/m\""),
@@ -193,7 +203,12 @@ what each rule refused and forgot; `lowroad explain` shows the rules for a URL. 
 };
 
 const REDIRECT_KEYS: &[KeyReference] = &[
-    KeyReference::with_described_default("from", "pattern", "required, or `regex`", "The paths."),
+    KeyReference::with_described_default(
+        "from",
+        "list of patterns",
+        "required, or `regex`",
+        "The paths.",
+    ),
     KeyReference::with_described_default(
         "regex",
         "regular expression",
@@ -203,7 +218,7 @@ const REDIRECT_KEYS: &[KeyReference] = &[
     KeyReference::required(
         "to",
         "text",
-        "The destination: `/PATH`, `http://HOST/PATH` or `https://HOST/PATH`, percent-encoded where needed. May contain [variables](README.md#variables) and [captures](#captures); in HOST only `$host` and `$authority`.",
+        "The destination: `/PATH`, `http://HOST/PATH` or `https://HOST/PATH`, percent-encoded where needed. May contain [variables](README.md#variables) and [captures](#captures); in HOST only `$host`, `$authority` and [maps](map-NAME.md). A map alone may be the whole destination.",
     ),
     KeyReference::with_default(
         "status",
@@ -237,7 +252,7 @@ status = 302
 
 ## Captures
 
-All variables of the URL are allowed: `$host`, `$authority`, `$scheme`, `$method`, `$path`, `$query`, `$request_uri`, `$arg_NAME` and `$site`. Others are not, because
+All variables of the URL are allowed: `$host`, `$authority`, `$scheme`, `$method`, `$path`, `$query`, `$request_uri`, `$arg_NAME`, `$site`, and maps of these. Others are not, because
 caches know a redirect by its URL. `https://$host$request_uri` is the same URL with https; a request without Host is not redirected there. In the path,
 query or fragment of `to`:
 
@@ -258,7 +273,12 @@ are ASCII. Matching takes time linear in the length of the path for every expres
 };
 
 const REWRITE_KEYS: &[KeyReference] = &[
-    KeyReference::with_described_default("from", "pattern", "required, or `regex`", "The paths."),
+    KeyReference::with_described_default(
+        "from",
+        "list of patterns",
+        "required, or `regex`",
+        "The paths.",
+    ),
     KeyReference::with_described_default(
         "regex",
         "regular expression",
@@ -320,6 +340,26 @@ requests are never answered by the [fast path](../softirq.md).
 "#,
 };
 
+const HEADER_KEYS: &[KeyReference] = &[
+    KeyReference::with_described_default("pattern", "list of patterns", "`\"/**\"`", "The paths."),
+    KeyReference::optional(
+        "set",
+        "table",
+        "Fields with their values; each replaces all fields of its name. With [variables](README.md#variables).",
+    ),
+    KeyReference::optional(
+        "append",
+        "table",
+        "Fields with their values; each is added to the fields of its name. With [variables](README.md#variables).",
+    ),
+    KeyReference::optional(
+        "default",
+        "table",
+        "Fields with their values, for responses without a field of the name. Not with conditions.",
+    ),
+    KeyReference::optional("remove", "list of names", "Fields to remove."),
+];
+
 pub(super) const HEADER: TableReference = TableReference {
     header: "[[site.header]]",
     title: "response fields",
@@ -328,25 +368,7 @@ Sets and removes fields of responses: of files, programs and origins (also store
 a matching pattern apply, in the order of the file, each to the result of those before it.",
     context: "[[site]]\nroot = \"r\"\n[[site.header]]\n",
     with_lines: &[],
-    keys: &[
-        KeyReference::with_described_default("pattern", "pattern", "`\"/**\"`", "The paths."),
-        KeyReference::optional(
-            "set",
-            "table",
-            "Fields with their values; each replaces all fields of its name. With [variables](README.md#variables).",
-        ),
-        KeyReference::optional(
-            "append",
-            "table",
-            "Fields with their values; each is added to the fields of its name. With [variables](README.md#variables).",
-        ),
-        KeyReference::optional(
-            "default",
-            "table",
-            "Fields with their values, for responses without a field of the name.",
-        ),
-        KeyReference::optional("remove", "list of names", "Fields to remove."),
-    ],
+    keys: &with_conditions::<{ HEADER_KEYS.len() + CONDITION_COUNT }>(HEADER_KEYS),
     notes: r#"
 A table needs at least one of `set`, `append`, `default` and `remove`. Values are visible ASCII characters with spaces and tabs between them.
 
@@ -372,5 +394,8 @@ remove = "Server"
 - A value with variables is not stored with a response, but made for each request; if it is empty, no field is sent. `Vary` names the fields of
   `$header_NAME` and `$cookie_NAME`; caches in front of the server can't distinguish more. `$1` is the text of the last wildcard of `pattern`. `Cache-Control` and `Expires`
   have no variables. The [fast path](../softirq.md) never answers such a path.
+- The same holds for a table with [conditions](site-rule-not.md), which applies when a response is sent, after all tables without conditions but before later ones for
+  the same field; it does not change interim responses and trailers. `Vary` names the fields and cookies in its conditions.
+- The rules for `/a/**` apply to `/a%5Cb`, too, which some programs take for `/a/b`.
 "#,
 };

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use lowroad_variables::{Dependence, Template};
+
 use crate::{AddressPrefix, PathExpression, SiteName};
 
 /// Conditions on a request in addition to its path. All that are present must hold.
@@ -18,6 +20,8 @@ pub struct RequestConditions {
     pub cookies: Vec<NamedCondition>,
     /// Its query has all of these arguments. Key `argument`.
     pub arguments: Vec<NamedCondition>,
+    /// Texts with variables have these values. Key `variable`.
+    pub variables: Vec<VariableCondition>,
     /// Its host is one of these. Empty: any. Key `host`.
     pub hosts: Vec<SiteName>,
     /// Whether it was sent over TLS, to this server or to a trusted proxy. Key `scheme`.
@@ -38,6 +42,15 @@ pub struct NamedCondition {
     /// The name.
     pub name: String,
     /// The condition on the value. If the name occurs several times, one value must meet it.
+    pub value: ValueCondition,
+}
+
+/// A condition on a text with variables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VariableCondition {
+    /// The text.
+    pub text: Template,
+    /// The condition on its value. `ValueCondition::Any`: it is not empty.
     pub value: ValueCondition,
 }
 
@@ -70,6 +83,26 @@ impl RequestConditions {
         *self == RequestConditions::default()
     }
 
+    /// The request fields on which they depend; a name may occur several times.
+    pub fn fields(&self) -> impl Iterator<Item = &str> {
+        let sets = std::iter::once(self).chain(&self.exceptions);
+        sets.flat_map(|set| {
+            // All cookies are in one field.
+            let cookie = (!set.cookies.is_empty()).then_some("Cookie");
+            let headers = set.headers.iter().map(|it| it.name.as_str());
+            let variables = set.variable_dependences().filter_map(|it| match it {
+                Dependence::Field(name) => Some(name),
+                _ => None,
+            });
+            headers.chain(cookie).chain(variables)
+        })
+    }
+
+    /// The parts of a request on which variables in the conditions depend, other than the cache key.
+    pub fn variable_dependences(&self) -> impl Iterator<Item = Dependence<'_>> {
+        self.variables.iter().flat_map(|it| it.text.dependences())
+    }
+
     /// Whether they depend on the target, host and method of the request only.
     #[must_use]
     pub fn depend_on_url_only(&self) -> bool {
@@ -81,6 +114,7 @@ impl RequestConditions {
             addresses,
             headers,
             cookies,
+            variables,
             has_certificate,
             times,
             file,
@@ -89,6 +123,7 @@ impl RequestConditions {
         addresses.is_empty()
             && headers.is_empty()
             && cookies.is_empty()
+            && (variables.iter()).all(|it| it.text.dependences().next().is_none())
             && has_certificate.is_none()
             && times.is_empty()
             && file.is_none()

@@ -96,8 +96,12 @@ pub struct RewriteConfig {
 /// Changes to the fields of responses for the paths that a pattern matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderRule {
-    /// The paths. Default: all.
+    /// The paths. Default: all. Several patterns of a table are several rules.
     pub pattern: PathPattern,
+    /// The number of the table in the site.
+    pub table: usize,
+    /// Further conditions on requests; then `default` is empty.
+    pub conditions: RequestConditions,
     /// Names as written (tokens) and values, each set in place of any field of that name. A value with variables is
     /// computed for each response; if it is empty, no field is sent.
     pub set: Vec<(String, Template)>,

@@ -61,6 +61,8 @@ pub struct RouteConfig {
     pub response_buffering: bool,
     /// The longest request body in bytes, if it is shorter than that of the site. Key `body_len_max`.
     pub body_len_max: Option<u64>,
+    /// Errors are replaced by the error pages of the site, if it has one for the status. Key `intercept_errors`.
+    pub intercepts_errors: bool,
     /// Further conditions on requests.
     pub conditions: RequestConditions,
     /// Which responses are stored for other requests. Key `keep`.
@@ -108,6 +110,7 @@ impl RouteConfig {
             prefixes: PathPrefixes::default(),
             request: RequestRule::default(),
             internal_redirects: false,
+            intercepts_errors: false,
             internal: false,
             head_len_max: RouteConfig::HEAD_LEN_MAX,
             head_fields_max: RouteConfig::HEAD_FIELDS_MAX,

@@ -35,6 +35,8 @@ pub enum RuleAction {
     Respond(FixedResponse),
     /// The connection is closed without a response. `close = true`
     Close,
+    /// Whether access logs contain the request; the last such rule decides. `log = false`
+    Log(bool),
 }
 
 /// A response with a configured status and content.

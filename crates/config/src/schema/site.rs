@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use crate::AddressPrefix;
 
 use super::{
-    AliasConfig, CompressConfig, EntityTags, HeaderRule, PatternRule, RedirectConfig,
-    RewriteConfig, RouteConfig, RuleConfig, TlsConfig, TrustedProxies,
+    AliasConfig, CompressConfig, CorsConfig, EntityTags, HeaderRule, MaintenanceConfig,
+    PatternRule, RedirectConfig, RewriteConfig, RouteConfig, RuleConfig, TlsConfig, TrailingSlash,
+    TrustedProxies,
 };
 
 /// One site: names, listeners, and how its requests are answered. `[[site]]`
@@ -53,6 +54,14 @@ pub struct SiteConfig {
     pub rewrites: Vec<RewriteConfig>,
     /// Fields to set and to remove; all matching rules are applied in order. `[[site.header]]`
     pub headers: Vec<HeaderRule>,
+    /// The origins that may read responses; the first rule that matches applies. `[[site.cors]]`
+    pub cors: Vec<CorsConfig>,
+    /// The maintenance mode. `[site.maintenance]`
+    pub maintenance: MaintenanceConfig,
+    /// The host to which requests for the other names are redirected. Key `canonical_host`.
+    pub canonical_host: Option<String>,
+    /// The form of paths to which others are redirected. Key `trailing_slash`.
+    pub trailing_slash: TrailingSlash,
     /// Routes to handlers; the first that matches applies.
     /// `[[site.route]]`
     pub routes: Vec<RouteConfig>,
@@ -105,6 +114,10 @@ pub fn site_for_folder(root: PathBuf) -> SiteConfig {
         redirects: Vec::new(),
         rewrites: Vec::new(),
         headers: Vec::new(),
+        cors: Vec::new(),
+        maintenance: MaintenanceConfig::default(),
+        canonical_host: None,
+        trailing_slash: TrailingSlash::Keep,
         routes: Vec::new(),
         proxy_protocol: Vec::new(),
         trusted_proxies: TrustedProxies::default(),

@@ -19,6 +19,11 @@ pub trait ConfigFiles {
     /// Those of open(2) and getdents(2).
     fn names(&self, folder: &Path) -> io::Result<Vec<OsString>>;
 
+    /// Whether there are files but the main one.
+    fn has_files(&self) -> bool {
+        true
+    }
+
     /// Reads a secret; `None` if this reader has no access to secrets.
     ///
     /// # Errors
@@ -63,6 +68,10 @@ pub(crate) fn not_regular() -> io::Error {
 pub(crate) struct NoFiles;
 
 impl ConfigFiles for NoFiles {
+    fn has_files(&self) -> bool {
+        false
+    }
+
     fn read(&self, _: &Path, _: usize) -> io::Result<Vec<u8>> {
         Err(io::ErrorKind::NotFound.into())
     }

@@ -44,8 +44,85 @@ fn all_keys_of_access_rule_are_read() {
 }
 
 #[test]
+fn several_patterns_of_a_table_are_several_rules() {
+    let config = good(&site(
+        "[[site.rule]]\npattern = [\"/a/**\", \"*.b\"]\ndeny = 403\n\
+         [[site.redirect]]\nfrom = [\"/c/*\", \"/d/*\"]\nto = \"/$1\"\n\
+         [[site.rewrite]]\nfrom = [\"/e\", \"/f/*\"]\nto = \"/g\"\n\
+         [[site.header]]\npattern = [\"/h\", \"/i\"]\nset = { X = \"1\" }\n\
+         [[site.header]]\nset = { X = \"2\" }\nmethods = \"GET\"\n\
+         [[site.cache_control]]\npattern = [\"/j\", \"/k\"]\nvalue = \"no-store\"\n",
+    ));
+    let site = &config.sites[0];
+    let patterns: Vec<String> = site
+        .access
+        .iter()
+        .map(|it| it.pattern.to_string())
+        .collect();
+    assert_eq!(patterns, ["/a/**", "*.b"]);
+    assert_eq!((site.redirects.len(), site.rewrites.len()), (2, 2));
+    let tables: Vec<usize> = site.headers.iter().map(|it| it.table).collect();
+    assert_eq!(tables, [0, 0, 1]);
+    assert_eq!(site.cache_control.len(), 2);
+}
+
+#[test]
 fn access_rule_mistakes_are_reported() {
     for (lines, message) in [
+        (
+            "[[site.rule]]\npattern = []\ndeny = 403\n",
+            "the list is empty",
+        ),
+        (
+            "[[site.rule]]\npattern = [\"/a\", \"[b]\"]\ndeny = 403\n",
+            "is not a pattern",
+        ),
+        (
+            "[[site.rule]]\npattern = [\"/a\", \"/b\"]\nrate = 1\n",
+            "rate has several patterns",
+        ),
+        (
+            "[[site.redirect]]\nfrom = [\"/a\", \"/b/*\"]\nto = \"/$1\"\n",
+            "nothing is captured",
+        ),
+        (
+            "[[site.header]]\nheader = \"A\"\ndefault = { B = \"c\" }\n",
+            "default is not possible with conditions",
+        ),
+        (
+            "[[site.header]]\nheader = \"A\"\nset = { Expires = \"0\" }\n",
+            "expires is changed under a condition",
+        ),
+        ("[[site.rule]]\nlog = \"no\"\n", "is not a boolean"),
+        ("[[site.cors]]\n", "origins is missing"),
+        (
+            "[[site.cors]]\norigins = \"*\"\ncredentials = true\n",
+            "is refused by browsers",
+        ),
+        (
+            "[[site.cors]]\norigins = \"https://A.example\"\n",
+            "is not an origin",
+        ),
+        (
+            "[[site.cors]]\norigins = \"https://a.example/\"\n",
+            "is not an origin",
+        ),
+        (
+            "[[site.cors]]\norigins = \"https://a.example:443\"\n",
+            "is not an origin",
+        ),
+        ("[[site.cors]]\norigins = \"null\"\n", "is not an origin"),
+        (
+            "canonical_host = \"b.example\"\nnames = \"a.example\"\n",
+            "is not a host name",
+        ),
+        ("trailing_slash = \"no\"\n", "is not an allowed value"),
+        ("security_headers = 1\n", "is not a boolean or a table"),
+        (
+            "security_headers = { Content-Length = \"1\" }\n",
+            "is managed by the server",
+        ),
+        ("[site.maintenance]\nexcept = {}\n", "the table is empty"),
         ("[[site.rule]]\npattern = \"/a\"\n", "the rule does nothing"),
         (
             "[[site.rule]]\ndeny = 403\nallow = true\n",

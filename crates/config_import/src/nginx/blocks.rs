@@ -4,6 +4,7 @@ use super::directives::refused_methods;
 use super::directives::{condition, translate, upstream_directive};
 use super::include::flat;
 use super::level::{Level, Translation, Upstream};
+use super::maps::map_table;
 use super::settings::{LevelSettings, LocationContent};
 use super::tree::Directive;
 use crate::path_globs::PathGlobs;
@@ -268,7 +269,7 @@ fn definition(level: &mut Level<'_>, directive: &Directive) {
 
 fn read_map(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
     let entries = flat(directive.children());
-    let pairs = entries
+    let pairs: Vec<(String, String)> = entries
         .iter()
         .map(|entry| (entry.name.clone(), entry.arg(0).to_string()))
         .collect();
@@ -277,7 +278,17 @@ fn read_map(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
     let outcome = match &*source {
         "$http_upgrade" => DirectiveOutcome::NotNeeded("WebSocket needs no fields".to_string()),
         "$status" | "$sent_http_content_type" => DirectiveOutcome::translated(),
-        _ => DirectiveOutcome::ByHand("there are no variables of requests".to_string()),
+        _ => match map_table(&name, &source, &pairs) {
+            Some(table) => {
+                let table = table.entry(directive.id);
+                level.definitions().map_tables.insert(name.clone(), table);
+                DirectiveOutcome::translated()
+            }
+            None => DirectiveOutcome::ByHand(
+                "[map.NAME] has texts, *.HOST and ~REGEX as keys, and values without variables"
+                    .to_string(),
+            ),
+        },
     };
     level.definitions().maps.insert(name, (source, pairs));
     outcome

@@ -1,9 +1,11 @@
 //! A block in translation: its settings, and the state that its directives may change.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::settings::{LevelSettings, LocationContent, RateSetting};
 use super::tree::Directive;
+use crate::document::ConfigTable;
+use crate::nginx::maps;
 use crate::report::{DirectiveOutcome, ImportReport};
 
 /// A server of an upstream.
@@ -33,6 +35,10 @@ pub struct Definitions {
     pub log_formats: BTreeMap<String, (String, bool)>,
     /// `map` by its variable: the source and the pairs.
     pub maps: BTreeMap<String, (String, Vec<(String, String)>)>,
+    /// The maps that are written as tables.
+    pub map_tables: BTreeMap<String, ConfigTable>,
+    /// The names of these maps that are used.
+    pub used_maps: BTreeSet<String>,
     /// `limit_req_zone` by name.
     pub rate_zones: BTreeMap<String, RateSetting>,
     /// `limit_conn_zone` by name, those of addresses only.
@@ -144,6 +150,19 @@ impl<'t> Level<'t> {
             text = replace_variable(&text, name, value);
         }
         text
+    }
+
+    /// A text with variables of requests in the notation of Lowroad; none if a variable has no equal. The maps in it
+    /// are written.
+    pub fn request_text(&mut self, text: &str) -> Option<String> {
+        let definitions = &mut self.translation.definitions;
+        let tables = &definitions.map_tables;
+        let found = maps::request_text(text, &|name| tables.contains_key(name))?;
+        let used = tables.keys().filter(|name| {
+            found.contains(&format!("$map_{name}")) || found.contains(&format!("${{map_{name}}}"))
+        });
+        definitions.used_maps.extend(used.cloned());
+        Some(found)
     }
 
     /// Records an outcome.

@@ -99,6 +99,8 @@ pub struct UpstreamSettings {
     pub is_request_streamed: bool,
     /// `proxy_buffering off`
     pub is_response_streamed: bool,
+    /// `proxy_intercept_errors on`
+    pub intercepts_errors: bool,
     /// `proxy_redirect off`
     pub keeps_redirects: bool,
     /// `proxy_ssl_verify on`

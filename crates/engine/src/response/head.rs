@@ -7,7 +7,7 @@ use lowroad_http::head_writer::{HeadWriter, put_content_range};
 use lowroad_http::status::StatusCode;
 use lowroad_http::stored_head::StoredSection;
 
-use super::ResponseProtocol;
+use super::{FieldChanges, ResponseProtocol};
 
 /// A head being written: fields in the order in which they are added. The connection adds its own fields.
 pub struct HeadBuilder<'r> {
@@ -15,8 +15,8 @@ pub struct HeadBuilder<'r> {
     status: StatusCode,
     /// The header block of HTTP/2. `None` if the stream has ended: then nothing is written.
     block: Option<h2::HeadInProgress>,
-    /// Field lines that are added at the end.
-    lines: &'r [u8],
+    /// The changes to the fields of this response, if there are any.
+    changes: Option<&'r FieldChanges>,
     out: &'r mut Vec<u8>,
 }
 
@@ -39,21 +39,28 @@ impl<'r> HeadBuilder<'r> {
             wire,
             status,
             block,
-            lines: &[],
+            changes: None,
             out,
         }
     }
 
-    /// The builder with field lines that are added at the end.
+    /// The builder with changes to the fields that are added to it.
     #[inline]
-    pub(super) fn with_lines(self, lines: &'r [u8]) -> HeadBuilder<'r> {
-        HeadBuilder { lines, ..self }
+    pub(super) fn with_changes(self, changes: Option<&'r FieldChanges>) -> HeadBuilder<'r> {
+        HeadBuilder { changes, ..self }
     }
 }
 
 impl HeadBuilder<'_> {
     /// Adds a field. Bytes that are not allowed in a value become spaces.
     pub fn field(&mut self, name: &str, value: &[u8]) -> &mut Self {
+        match self.is_omitted(name) {
+            true => self,
+            false => self.put(name, value),
+        }
+    }
+
+    fn put(&mut self, name: &str, value: &[u8]) -> &mut Self {
         match self.wire {
             ResponseProtocol::Http1(_) => drop(HeadWriter::resume(self.out).field(name, value)),
             ResponseProtocol::Http2(..) if self.block.is_none() => {}
@@ -64,6 +71,9 @@ impl HeadBuilder<'_> {
 
     /// Adds a field with the value that `write` appends, see [`HeadWriter::field_by`].
     pub fn field_by(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) -> &mut Self {
+        if self.is_omitted(name) {
+            return self;
+        }
         if let ResponseProtocol::Http1(_) = self.wire {
             HeadWriter::resume(self.out).field_by(name, write);
             return self;
@@ -93,6 +103,12 @@ impl HeadBuilder<'_> {
 
     /// Adds fields, except hop-by-hop fields and others that are not for clients.
     pub fn fields(&mut self, fields: &ResponseFields) -> &mut Self {
+        if self.has_omitted() {
+            for (name, value) in fields.for_clients() {
+                self.field(name.as_str(), value);
+            }
+            return self;
+        }
         match self.wire {
             ResponseProtocol::Http1(_) => h1::put_fields(fields, self.out),
             ResponseProtocol::Http2(..) if self.block.is_none() => {}
@@ -103,6 +119,12 @@ impl HeadBuilder<'_> {
 
     /// Adds fields of a stored head.
     pub fn encoded(&mut self, section: StoredSection<'_>) -> &mut Self {
+        if self.has_omitted() {
+            for (name, value) in section.fields() {
+                self.field(name.as_str(), value);
+            }
+            return self;
+        }
         match self.wire {
             ResponseProtocol::Http1(_) => h1::put_encoded(section, self.out),
             ResponseProtocol::Http2(..) if self.block.is_none() => {}
@@ -111,11 +133,23 @@ impl HeadBuilder<'_> {
         self
     }
 
+    fn has_omitted(&self) -> bool {
+        self.changes
+            .is_some_and(|changes| !changes.omitted.is_empty())
+    }
+
+    #[inline]
+    fn is_omitted(&self, name: &str) -> bool {
+        self.changes
+            .is_some_and(|changes| changes.omits(name.as_bytes()))
+    }
+
     /// Ends the head. Returns whether the caller has to write a body.
     pub fn end(mut self, body: BodyLen) -> bool {
-        for (name, value) in FieldLines::new(self.lines) {
+        let lines = self.changes.map(|changes| FieldLines::new(&changes.lines));
+        for (name, value) in lines.into_iter().flatten() {
             // The names are those of the configuration.
-            self.field(&String::from_utf8_lossy(name), value);
+            self.put(&String::from_utf8_lossy(name), value);
         }
         match (self.wire, self.block) {
             (ResponseProtocol::Http1(http), _) => http.finish_head(self.status, body, self.out),

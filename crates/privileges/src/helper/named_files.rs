@@ -25,6 +25,8 @@ impl NamedFiles {
         for site in &config.sites {
             read.extend(site_files(site).filter_map(absolute));
         }
+        let maps = config.maps.iter().filter_map(|map| map.file.as_ref());
+        read.extend(maps.filter_map(|file| absolute(&file.path)));
         read.extend(admin_files(&config.admin).filter_map(absolute));
         let authorities = config.acme.iter().flat_map(|acme| &acme.authorities);
         let external = authorities.filter_map(|authority| match &authority.external {

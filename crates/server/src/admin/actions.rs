@@ -86,6 +86,7 @@ impl AdminActions {
             AdminOperation::Explain => self.explain(request),
             AdminOperation::Purge => self.purge(request),
             AdminOperation::Reload => self.reload(),
+            AdminOperation::Maintenance => self.maintenance(request),
             AdminOperation::Stop => self.stop(),
             AdminOperation::Description => Ok(json(Bytes::from_static(OPENAPI.as_bytes()))),
         }
@@ -231,6 +232,56 @@ impl AdminActions {
             removed: store.apply_purges_now(),
         };
         Ok(AdminReply::text(report.to_string()))
+    }
+
+    /// Turns the maintenance mode on or off: of the site with a name, or of all.
+    fn maintenance(&self, request: &AdminRequest) -> AdminOutcome {
+        let is_on = match request.required("mode")? {
+            "on" => true,
+            "off" => false,
+            other => {
+                let detail = format!("mode is {other:?}, not on or off");
+                return Err(AdminProblem::bad_request(detail));
+            }
+        };
+        let name = request.parameter("site");
+        // The lock also keeps a reload from replacing the sites meanwhile.
+        let running = lock(&self.running);
+        let sites = running.sites.all.iter();
+        let sites = sites.filter(|site| name.is_none_or(|name| site.rules.label == name));
+        let sites: Vec<_> = sites.collect();
+        if sites.is_empty() {
+            let labels = running
+                .sites
+                .all
+                .iter()
+                .map(|site| site.rules.label.as_str());
+            let labels: Vec<&str> = labels.collect();
+            let name = name.unwrap_or_default();
+            let detail = format!(
+                "no site is named {name:?}; the sites are {}",
+                labels.join(", ")
+            );
+            return Err(AdminProblem::not_found(detail));
+        }
+        let mut text = String::new();
+        let word = if is_on { "on" } else { "off" };
+        for site in sites {
+            let is_changed = site.maintenance.set(is_on);
+            let note = match (is_changed, site.maintenance.is_on() == is_on) {
+                (_, false) => ", but its file is there",
+                (true, true) => "",
+                (false, true) => ", as before",
+            };
+            text += &format!("{}: maintenance is {word}{note}\n", site.rules.label);
+        }
+        // The level below must not answer with its copies.
+        running.changes.notify();
+        running.logger.info(format_args!(
+            "maintenance {word}: {}",
+            name.unwrap_or("all sites")
+        ));
+        Ok(AdminReply::text(text))
     }
 
     /// Requests a reload from the main thread and waits for its result.

@@ -17,7 +17,7 @@ use super::server_search::{
     FoundSockets, connect_failure, find_sockets, listener_process, no_server, only_socket,
 };
 use crate::cli::ExplainArgs;
-use crate::cli::servers::{ControlArgs, PurgeArgs};
+use crate::cli::servers::{ControlArgs, MaintenanceArgs, MaintenanceSwitch, PurgeArgs};
 use crate::terminal_output;
 
 /// Timeout of a read.
@@ -202,6 +202,26 @@ pub struct RunningConfig {
 pub fn reload(args: &ControlArgs) -> Result<(), String> {
     let text = send_command(args, "/v1/reload")?.into_text()?;
     terminal_output::out(text)
+}
+
+/// `lowroad maintenance`.
+///
+/// # Errors
+/// When there is no such site, or not exactly one server.
+pub fn maintenance(args: &MaintenanceArgs) -> Result<(), String> {
+    let mode = match args.mode {
+        MaintenanceSwitch::On => "on",
+        MaintenanceSwitch::Off => "off",
+    };
+    let mut target = format!("/v1/maintenance?mode={mode}");
+    if let Some(site) = &args.site {
+        target += &format!("&site={}", encoded(site));
+    }
+    // Like a reload, the switch is never sent to several servers by accident.
+    let server = ControlArgs {
+        admin: args.admin.clone(),
+    };
+    terminal_output::out(send_command(&server, &target)?.into_text()?)
 }
 
 /// `lowroad stop`: waits until the server process has ended.

@@ -31,6 +31,8 @@ pub enum AdminOperation {
     Purge,
     /// Reloads the configuration file.
     Reload,
+    /// Turns the maintenance mode of sites on or off.
+    Maintenance,
     /// Ends the server gracefully.
     Stop,
     /// The OpenAPI document of this service.
@@ -47,7 +49,7 @@ pub enum AdminPermission {
 }
 
 /// The method, path, operation and permission of each operation; the OpenAPI document must have the same paths.
-pub const OPERATIONS: [(Method, &str, AdminOperation, AdminPermission); 13] = [
+pub const OPERATIONS: [(Method, &str, AdminOperation, AdminPermission); 14] = [
     (
         Method::Get,
         "/",
@@ -112,6 +114,12 @@ pub const OPERATIONS: [(Method, &str, AdminOperation, AdminPermission); 13] = [
         Method::Post,
         "/v1/reload",
         AdminOperation::Reload,
+        AdminPermission::Full,
+    ),
+    (
+        Method::Post,
+        "/v1/maintenance",
+        AdminOperation::Maintenance,
         AdminPermission::Full,
     ),
     (

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 /// `lowroad purge`.
 #[derive(Args)]
@@ -34,6 +34,28 @@ pub struct ControlArgs {
     /// The server's admin socket, if it is not at the default path, or several servers run
     #[arg(long, value_name = "PATH")]
     pub admin: Option<PathBuf>,
+}
+
+/// `lowroad maintenance`.
+#[derive(Args)]
+pub struct MaintenanceArgs {
+    /// Whether requests get 503
+    pub mode: MaintenanceSwitch,
+    /// Only this site: its first name
+    #[arg(long, value_name = "NAME")]
+    pub site: Option<String>,
+    /// The server's admin socket, if it is not at the default path, or several servers run
+    #[arg(long, value_name = "PATH")]
+    pub admin: Option<PathBuf>,
+}
+
+/// The modes of `lowroad maintenance`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum MaintenanceSwitch {
+    /// Answer with 503
+    On,
+    /// Answer as always
+    Off,
 }
 
 /// `lowroad dashboard`.

@@ -177,6 +177,16 @@ const EXAMPLES: &[PageExamples] = &[
         )],
     ),
     (
+        "lowroad-maintenance",
+        &[
+            (
+                "lowroad maintenance on --site example.com",
+                "Answers requests for a site with 503 from now on.",
+            ),
+            ("lowroad maintenance off", "Answers all sites as always."),
+        ],
+    ),
+    (
         "lowroad-stop",
         &[(
             "lowroad stop",

@@ -126,6 +126,7 @@ pub struct H2Origin {
     address: SocketAddr,
     frames: Arc<Mutex<Vec<ReceivedFrame>>>,
     connections: Arc<AtomicUsize>,
+    ended: Arc<AtomicUsize>,
 }
 
 impl H2Origin {
@@ -150,17 +151,23 @@ impl H2Origin {
             address: listener.local_addr().expect("an address"),
             frames: Arc::default(),
             connections: Arc::default(),
+            ended: Arc::default(),
         };
         let (frames, connections) = (origin.frames.clone(), origin.connections.clone());
+        let ended = origin.ended.clone();
         let script = Arc::new(script);
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let Ok(stream) = stream else { return };
                 let number = connections.fetch_add(1, SeqCst);
                 let (frames, script, first) = (frames.clone(), script.clone(), first.clone());
+                let ended = ended.clone();
                 let _ = stream.set_nodelay(true);
                 let mut connection = OriginConnection { stream, number };
-                std::thread::spawn(move || serve(&mut connection, &first, &frames, &*script));
+                std::thread::spawn(move || {
+                    serve(&mut connection, &first, &frames, &*script);
+                    ended.fetch_add(1, SeqCst);
+                });
             }
         });
         origin
@@ -182,6 +189,11 @@ impl H2Origin {
         let mut frames = self.frames();
         frames.retain(|frame| frame.head.kind == kind::HEADERS && frame.field(":method").is_some());
         frames
+    }
+
+    /// The number of connections that have ended.
+    pub fn ended_connections(&self) -> usize {
+        self.ended.load(SeqCst)
     }
 
     /// The number of connections so far.

@@ -361,6 +361,82 @@ fn client_that_disconnects_cancels_its_stream_only() {
     assert_eq!(origin.connections(), 1);
 }
 
+/// The sides of a stream may be silent for longer than the timeout of a request body, and send less than its minimum rate,
+/// once the response has begun.
+#[test]
+fn stream_may_be_silent_after_its_response_has_begun() {
+    let script = |connection: &mut OriginConnection, frame: &ReceivedFrame| {
+        let stream = frame.head.stream;
+        match frame.head.kind {
+            kind::HEADERS if frame.field(":path") == Some("/talk") => {
+                connection.headers(stream, &[(":status", "200")], false);
+            }
+            kind::DATA => connection.data(stream, &frame.payload, frame.ends_request()),
+            _ => {}
+        }
+        true
+    };
+    let origin = H2Origin::start(&[], script);
+    let folder = TempFolder::new();
+    let config = format!(
+        "[server]\nworkers = 1\n[limits]\nbody_timeout = \"1s\"\nrate_grace = \"1s\"\n[[site]]\nlisten = \"127.0.0.1:0\"\n\
+         [[site.route]]\npattern = \"/**\"\norigin = \"{}\"\n",
+        origin.url()
+    );
+    let front = TestServer::run(PROGRAM, &folder, &config);
+    let mut peer = Peer::connect(front.address());
+    let talk = peer.begin_post("/talk", b"");
+    peer.read_until("the head", |it| it.got[&talk].status == 200);
+    // Two uploads without a response are ended for their silence, one after the other.
+    for _ in 0..2 {
+        let upload = peer.begin_post("/upload", b"");
+        let response = peer.receive_response(upload);
+        assert!(
+            response.status == 408 || response.reset.is_some(),
+            "{response:?}"
+        );
+    }
+    peer.send_in_tunnel(talk, b"still here");
+    peer.end_tunnel(talk);
+    let response = peer.receive_response(talk);
+    assert_eq!(
+        (&response.body[..], response.reset),
+        (&b"still here"[..], None)
+    );
+}
+
+#[test]
+fn silent_connection_is_replaced_and_closed() {
+    let script = |connection: &mut OriginConnection, frame: &ReceivedFrame| {
+        if frame.head.kind == kind::HEADERS && connection.number > 0 {
+            connection.respond(frame.head.stream, "alive");
+        }
+        true
+    };
+    let origin = H2Origin::start(&[], script);
+    let folder = TempFolder::new();
+    let url = origin.url();
+    let config = format!(
+        "[server]\nworkers = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\n\
+         [[site.route]]\npattern = \"/silent\"\norigin = \"{url}\"\ntimeout = \"200ms\"\n\
+         [[site.route]]\npattern = \"/**\"\norigin = \"{url}\"\n"
+    );
+    let front = TestServer::run(PROGRAM, &folder, &config);
+    assert_eq!(front.connect().get("/silent", "").status, 504);
+    wait_until("a PING", || {
+        let frames = origin.frames();
+        frames
+            .iter()
+            .any(|frame| frame.head.kind == kind::PING)
+            .then_some(())
+    });
+    assert_eq!(front.connect().get("/", "").text(), "alive");
+    assert_eq!(origin.connections(), 2);
+    wait_until("the end of the silent connection", || {
+        (origin.ended_connections() == 1).then_some(())
+    });
+}
+
 #[test]
 fn health_checks_use_http2() {
     let script = |connection: &mut OriginConnection, frame: &ReceivedFrame| {

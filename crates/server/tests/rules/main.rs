@@ -5,6 +5,8 @@ mod aliases;
 mod body_limits;
 mod conditions;
 mod fields;
+mod maps;
 mod place;
+mod policies;
 mod rewrites;
 mod sent;

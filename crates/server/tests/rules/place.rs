@@ -46,6 +46,17 @@ impl Place {
         }
     }
 
+    /// The output of a command.
+    pub fn run(&self, arguments: &[&str]) -> String {
+        let output = run(arguments);
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    }
+
+    /// The path of the admin socket.
+    pub fn admin(&self) -> String {
+        self.folder.path().join("admin.sock").display().to_string()
+    }
+
     pub fn explain(&self, path: &str) -> String {
         let url = format!("http://{}{path}", self.server.address());
         let admin = self.folder.path().join("admin.sock");

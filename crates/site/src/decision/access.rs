@@ -121,6 +121,7 @@ pub fn apply_rules(
         match rule.action() {
             RuleAction::Fallback(_) => {}
             RuleAction::Allow => allowed = allowed.with(forms),
+            RuleAction::Log(is_logged) => responder.exchange.is_unlogged = !is_logged,
             RuleAction::Deny(status) => {
                 AnsweringRule::Deny.note(responder.exchange);
                 let status = StatusCode::new(*status).unwrap_or(StatusCode::FORBIDDEN);

@@ -3,15 +3,18 @@
 use std::sync::Arc;
 
 use lowroad_access_control::AccessRule;
-use lowroad_config::RequestPath;
+use lowroad_config::{CorsConfig, RequestPath};
+use lowroad_engine::FieldChanges;
 use lowroad_http::request::OwnedRequest;
 use lowroad_http::status::StatusCode;
 use lowroad_request_conditions::ConditionInput;
 use lowroad_routes::response_dependence::ResponseDependence;
 use lowroad_routes::routes::Route;
-use lowroad_site_rules::{PathMatches, SiteFields};
+use lowroad_site_rules::{PathMatches, SiteFields, add_cors_fields};
 
+use super::cross_origin::request_origin;
 use super::deferral::WaitReason;
+use super::effects::{Effects, TraceEvent};
 use super::facts::DecisionFacts;
 use super::rewritten_target::RewrittenTarget;
 use crate::access::RequestOutcome as Logged;
@@ -111,25 +114,44 @@ impl RequestContext<'_> {
     /// Sets the fields of the response that depend on the request: those with variables, and those that tell caches of
     /// the conditions of redirects and rewrites. Returns whether rules with variables apply.
     #[inline(never)]
-    pub fn set_request_lines(&self, responder: &mut RequestResponder<'_, '_>) -> bool {
-        let (mut lines, has_variables) = match self.site.rules.header_patterns.has_variables() {
-            true => self.variable_lines(responder),
-            false => (Vec::new(), false),
-        };
-        self.response_dependence().write_lines(&mut lines);
-        responder.response.set_request_lines(lines);
-        has_variables
-    }
-
-    fn variable_lines(&self, responder: &RequestResponder<'_, '_>) -> (Vec<u8>, bool) {
+    pub fn set_request_fields(
+        &self,
+        effects: &impl Effects,
+        responder: &mut RequestResponder<'_, '_>,
+    ) -> bool {
         let redirect = self
             .rewritten_target
             .and_then(|rewritten| rewritten.redirect_fields());
         // The rules of the path that the client requested apply to a response that a handler has redirected.
         let path = redirect.map_or(self.path, |(path, _)| path);
         let rules = SiteFields::new(&self.site.rules, path, StatusCode::OK);
-        let lines = rules.expand_variables(path, &self.facts(responder));
-        (lines, rules.has_variables())
+        let cors = self
+            .cors_rule()
+            .filter(|rule| self.site.rules.config.cors.len() > 1 || !rule.is_for_all());
+        let dependence = self.response_dependence();
+        if !rules.depends_on_request() && cors.is_none() {
+            let mut changes = FieldChanges::default();
+            dependence.write_lines(&mut changes.lines);
+            responder.response.set_field_changes(changes);
+            return false;
+        }
+        // The conditions see the client's request, even if a rewrite has changed the path.
+        let input = responder.condition_input();
+        let conditions = self.site.path_conditions.as_ref();
+        let is_met =
+            |number| conditions.is_none_or(|conditions| conditions.header_is_met(number, &input));
+        let mut fields = rules.request_fields(path, &self.facts(responder), &is_met);
+        if let Some(rule) = cors {
+            add_cors_fields(rule, request_origin(responder.request), &mut fields);
+        }
+        let mut changes = FieldChanges {
+            lines: fields.encoded_lines(),
+            omitted: fields.omitted.iter().map(|name| (*name).into()).collect(),
+        };
+        dependence.write_lines(&mut changes.lines);
+        effects.trace(TraceEvent::Fields(&changes));
+        responder.response.set_field_changes(changes);
+        true
     }
 
     /// The dependence of the response on conditions of redirects and rewrites.
@@ -142,6 +164,16 @@ impl RequestContext<'_> {
             found.add(&rewritten.dependence);
         }
         found
+    }
+
+    /// The CORS rule for the path that the client requested.
+    pub fn cors_rule(&self) -> Option<&CorsConfig> {
+        let patterns = self.site.rules.cors.as_ref()?;
+        // A preflight knows only this path, and both must have the same rule.
+        let path = self
+            .rewritten_target
+            .map_or(self.path, |rewritten| rewritten.client_target().1);
+        patterns.find(&self.site.rules.config, path)
     }
 
     /// The site and the path with the rules that apply to the response.

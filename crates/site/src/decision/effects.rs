@@ -9,7 +9,7 @@ use lowroad_access_control::AccessRule;
 use lowroad_access_control::passwords::{BasicCredentials, PasswordFile, PasswordOutcome};
 use lowroad_access_control::traffic_classes::{ClassChoice, TrafficClass};
 use lowroad_config::{AliasConfig, RewriteConfig};
-use lowroad_engine::{Exchange, ExchangeId};
+use lowroad_engine::{Exchange, ExchangeId, FieldChanges};
 use lowroad_files::file_loader::{LoadOutcome, LoadRequest};
 use lowroad_http::request::Request;
 use lowroad_limits::{ClientRates, retry_after_s};
@@ -147,6 +147,12 @@ pub enum TraceEvent<'s> {
     InternalRoute(&'s Route),
     /// This rewrite sets this target.
     Rewrite(&'s RewriteConfig, &'s [u8]),
+    /// The fields of the response change for this request.
+    Fields(&'s FieldChanges),
+    /// The maintenance mode refuses the request.
+    Maintenance,
+    /// A preflight of another origin, which is permitted or not.
+    Preflight(bool),
     /// A rule redirects the client to this location.
     Redirect(&'s [u8]),
     /// This object was stored for the path, or was just loaded.

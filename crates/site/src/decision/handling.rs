@@ -5,6 +5,7 @@ use lowroad_http::refusal::RequestRefusal;
 use lowroad_http::status::StatusCode;
 use lowroad_routes::routes::{self, NoRoute};
 
+use super::canonical_url;
 use super::context::{RequestContext, RequestDecision, generated_response};
 use super::deferral::WaitReason;
 use super::effects::{Effects, TraceEvent};
@@ -61,6 +62,10 @@ pub fn handle_admitted<W: Effects>(
             .trace(TraceEvent::Redirect(&redirect.location));
         AnsweringRule::Redirect.note(responder.exchange);
         return generated_response(responder.redirect(context.site_path(), &redirect));
+    }
+    if let Some(location) = canonical_url::slash_location(context, responder) {
+        lookup.effects.trace(TraceEvent::Redirect(&location));
+        return generated_response(responder.redirect_to_canonical(&location));
     }
     if site.has_internal_redirects
         && let Some(rewrite) = context
@@ -143,7 +148,7 @@ fn find_redirect(
         Some(RedirectTarget {
             location: rule.location(context.request_path(), &facts)?,
             status: StatusCode::new(rule.status)?,
-            is_cacheable: rule.conditions.depend_on_url_only(),
+            is_cacheable: rule.conditions.depend_on_url_only() && !rule.to.depends_on_file(),
         })
     })
 }

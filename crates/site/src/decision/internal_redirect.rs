@@ -318,8 +318,8 @@ fn continue_with_target<W: Effects>(
         is_fallback: false,
         rewritten_target: Some(&rewritten),
     };
-    if site.has_request_lines() {
-        context.set_request_lines(responder);
+    if site.has_request_fields() {
+        context.set_request_fields(effects, responder);
     }
     if !has_required_certificate(&context.matches, responder.exchange) {
         effects.trace(TraceEvent::NoClientCertificate);

@@ -7,6 +7,7 @@ use lowroad_engine::shared_body::SharedBodyReader;
 use lowroad_engine::stream::BodyReceiver;
 use lowroad_handler::request_label::RequestLabel;
 use lowroad_handler::{HandlerFailure, ResponseContent, ResponseFields, UpgradedConnection};
+use lowroad_http::fields::FieldName;
 use lowroad_http::h1::{BodyLen, requested_upgrade};
 use lowroad_http::method::Method;
 use lowroad_http::preconditions::{self, PreconditionOutcome, Validators};
@@ -54,6 +55,9 @@ impl RequestResponder<'_, '_> {
         if status.code() < 200 {
             return self.refuse(Some(site_path), StatusCode::BAD_GATEWAY);
         }
+        if is_intercepted(site_path, route, status) {
+            return self.send_site_page(site_path, status, &reply.response.fields);
+        }
         let head = ProgramResponseHead {
             status,
             fields: &reply.response.fields,
@@ -98,6 +102,11 @@ impl RequestResponder<'_, '_> {
         representation: &Representation,
         route: &Route,
     ) -> StatusCode {
+        if is_intercepted(site_path, route, representation.head.status()) {
+            let head = representation.head.all(representation.bytes());
+            let status = representation.head.status();
+            return self.send_site_page(site_path, status, &kept_fields(head.fields()));
+        }
         let now_ms = self.exchange.now_ms;
         let lifetime = object.validity.lifetime();
         let age_s = lifetime.map(|lifetime| lifetime.age_s(now_ms));
@@ -146,6 +155,20 @@ impl RequestResponder<'_, '_> {
             program: None,
         };
         match &object.kind {
+            ObjectKind::Representation(representation)
+                if is_intercepted(site_path, route, representation.head.status()) =>
+            {
+                let head = representation.head.all(representation.bytes());
+                let status = representation.head.status();
+                Some(self.send_site_page(site_path, status, &kept_fields(head.fields())))
+            }
+            ObjectKind::Streaming(streaming, _)
+                if is_intercepted(site_path, route, streaming.head.status()) =>
+            {
+                let head = streaming.head.all(&streaming.bytes);
+                let status = streaming.head.status();
+                Some(self.send_site_page(site_path, status, &kept_fields(head.fields())))
+            }
             ObjectKind::Representation(representation) => {
                 let extra_headers = extra_headers(representation.head.date(representation.bytes()));
                 Some(self.send_again(site_path, representation, &extra_headers))
@@ -203,6 +226,20 @@ impl RequestResponder<'_, '_> {
             self.response.write_stream(body);
         }
         stored_head.status()
+    }
+
+    /// Sends the site's page in place of an error response with these fields.
+    fn send_site_page(
+        &mut self,
+        site_path: SitePath<'_>,
+        status: StatusCode,
+        fields: &ResponseFields,
+    ) -> StatusCode {
+        // Without the challenge of a 401, a browser would not ask for the password.
+        let kept = fields.for_clients();
+        let kept = kept.filter(|(name, _)| is_kept(name.as_str()));
+        let kept: Vec<_> = kept.map(|(name, value)| (name.as_str(), value)).collect();
+        self.refuse_by_rule(site_path, status, &kept)
     }
 
     /// Writes the head; returns whether a body has to follow.
@@ -306,6 +343,28 @@ impl RequestResponder<'_, '_> {
             request_id: self.exchange.request_id(),
         }
     }
+}
+
+/// The fields of an error response that its site's page has, too.
+const KEPT_FIELDS: [&str; 3] = ["WWW-Authenticate", "Retry-After", "Allow"];
+
+fn is_kept(name: &str) -> bool {
+    KEPT_FIELDS.iter().any(|it| it.eq_ignore_ascii_case(name))
+}
+
+fn kept_fields<'f>(fields: impl Iterator<Item = (FieldName<'f>, &'f [u8])>) -> ResponseFields {
+    let mut kept = ResponseFields::new();
+    for (name, value) in fields.filter(|(name, _)| is_kept(name.as_str())) {
+        kept.push(name.as_str(), value);
+    }
+    kept
+}
+
+/// Whether the site's page replaces an error response of a handler.
+fn is_intercepted(site_path: SitePath<'_>, route: &Route, status: StatusCode) -> bool {
+    route.intercepts_errors
+        && status.code() >= 400
+        && site_path.site.pages.find(status.code()).is_some()
 }
 
 fn whole_range(representation: &Representation) -> ByteRange {

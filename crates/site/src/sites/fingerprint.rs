@@ -45,6 +45,11 @@ impl SiteFingerprint {
             proxy_protocol: Vec::new(),
             trusted_proxies: Default::default(),
             purge_from: Vec::new(),
+            // These decide whether a response is sent, and about fields that are not stored.
+            cors: Vec::new(),
+            maintenance: Default::default(),
+            canonical_host: None,
+            trailing_slash: Default::default(),
             // Responses do not depend on certificates and TLS versions.
             tls: None,
             routes: site.routes.iter().map(without_limits).collect(),

@@ -1,49 +1,77 @@
-//! The conditions of a site's redirects and rewrites.
+//! The conditions of a site's redirects, rewrites and rules for fields.
 
 use lowroad_config as config;
 use lowroad_request_conditions::{ConditionInput, ConditionSet, FindSwitch};
 use lowroad_routes::response_dependence::ResponseDependence;
 use lowroad_site_rules::PathMatches;
+use lowroad_variables::Template;
 
-/// The conditions of a site's redirects and rewrites, in the configured order.
+/// The conditions of a site's redirects, rewrites and rules for fields, in the configured order.
 pub struct PathConditions {
-    redirects: Vec<PathCondition>,
-    rewrites: Vec<PathCondition>,
+    redirects: Vec<TargetCondition>,
+    rewrites: Vec<TargetCondition>,
+    headers: Vec<ConditionSet>,
 }
 
-/// The conditions of one rule.
-struct PathCondition {
-    set: ConditionSet,
+/// The condition of a redirect or rewrite.
+struct TargetCondition {
+    conditions: ConditionSet,
+    /// Whether the target depends on the content of a file.
+    depends_on_file: bool,
     /// The dependence of responses for the paths of the rule.
     dependence: ResponseDependence,
 }
 
-impl PathConditions {
-    /// Prepares the conditions; `None` if no redirect and no rewrite has any.
-    pub fn new(site: &config::SiteConfig, find_switch: FindSwitch<'_>) -> Option<PathConditions> {
-        let redirects = site.redirects.iter().map(|rule| &rule.conditions);
-        let rewrites = site.rewrites.iter().map(|rule| &rule.conditions);
-        if redirects
-            .clone()
-            .chain(rewrites.clone())
-            .all(|it| it.is_empty())
-        {
-            return None;
+impl TargetCondition {
+    fn new(
+        conditions: &config::RequestConditions,
+        to: &Template,
+        find_switch: FindSwitch<'_>,
+    ) -> TargetCondition {
+        TargetCondition {
+            conditions: ConditionSet::new(conditions, find_switch),
+            depends_on_file: to.depends_on_file(),
+            dependence: dependence(conditions, to),
         }
-        let prepare = |conditions| PathCondition {
-            set: ConditionSet::new(conditions, find_switch),
-            dependence: ResponseDependence::from_conditions(conditions),
-        };
-        Some(PathConditions {
-            redirects: redirects.map(prepare).collect(),
-            rewrites: rewrites.map(prepare).collect(),
+    }
+
+    /// Whether another request for the same URL may have another target.
+    fn is_conditional(&self) -> bool {
+        self.depends_on_file || !self.conditions.is_empty()
+    }
+}
+
+impl PathConditions {
+    /// Prepares the conditions; `None` if there are none.
+    pub fn new(site: &config::SiteConfig, find_switch: FindSwitch<'_>) -> Option<PathConditions> {
+        let redirects = site.redirects.iter();
+        let redirects = redirects
+            .map(|rule| TargetCondition::new(&rule.conditions, &rule.to, find_switch))
+            .collect::<Vec<_>>();
+        let rewrites = site.rewrites.iter();
+        let rewrites = rewrites
+            .map(|rule| TargetCondition::new(&rule.conditions, &rule.to, find_switch))
+            .collect::<Vec<_>>();
+        let headers = site.headers.iter();
+        let headers = headers
+            .map(|rule| ConditionSet::new(&rule.conditions, find_switch))
+            .collect::<Vec<_>>();
+        let mut all = redirects.iter().chain(&rewrites);
+        let has_any =
+            all.any(TargetCondition::is_conditional) || headers.iter().any(|set| !set.is_empty());
+        has_any.then_some(PathConditions {
+            redirects,
+            rewrites,
+            headers,
         })
     }
 
     /// Whether a redirect or rewrite with conditions may match a path.
     pub fn may_apply(&self, matches: &PathMatches<'_>) -> bool {
-        let is_conditional = |rules: &[PathCondition], number: usize| {
-            rules.get(number).is_some_and(|rule| !rule.set.is_empty())
+        let is_conditional = |rules: &[TargetCondition], number: usize| {
+            rules
+                .get(number)
+                .is_some_and(TargetCondition::is_conditional)
         };
         matches
             .redirects()
@@ -58,7 +86,7 @@ impl PathConditions {
         let mut rewrites = matches
             .rewrites()
             .filter_map(|number| self.rewrites.get(number));
-        rewrites.any(|rule| !rule.set.is_empty())
+        rewrites.any(TargetCondition::is_conditional)
     }
 
     /// The dependence of responses for a path, whether or not the conditions hold.
@@ -72,17 +100,31 @@ impl PathConditions {
         found
     }
 
+    /// Whether the conditions of the rule for fields with this number hold.
+    pub fn header_is_met(&self, number: usize, facts: &ConditionInput<'_>) -> bool {
+        self.headers
+            .get(number)
+            .is_some_and(|set| set.is_met(facts))
+    }
+
     /// Whether the conditions of redirect `number` hold.
     pub fn redirect_is_met(&self, number: usize, facts: &ConditionInput<'_>) -> bool {
         self.redirects
             .get(number)
-            .is_some_and(|rule| rule.set.is_met(facts))
+            .is_some_and(|rule| rule.conditions.is_met(facts))
     }
 
     /// Whether the conditions of rewrite `number` hold.
     pub fn rewrite_is_met(&self, number: usize, facts: &ConditionInput<'_>) -> bool {
         self.rewrites
             .get(number)
-            .is_some_and(|rule| rule.set.is_met(facts))
+            .is_some_and(|rule| rule.conditions.is_met(facts))
     }
+}
+
+/// The dependence of responses on the conditions of a rule, and on files in its target.
+fn dependence(conditions: &config::RequestConditions, to: &Template) -> ResponseDependence {
+    let mut dependence = ResponseDependence::from_conditions(conditions);
+    dependence.is_private |= to.depends_on_file();
+    dependence
 }

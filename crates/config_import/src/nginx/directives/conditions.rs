@@ -4,8 +4,9 @@ use super::changes::{change_of, is_to_https, path_change};
 use super::refusals::{conditional_refusal, refusing_status};
 use crate::nginx::include::flat;
 use crate::nginx::level::Level;
-use crate::nginx::settings::{PathChange, Sourced};
+use crate::nginx::settings::{ConditionalRefusal, PathChange, Sourced};
 use crate::nginx::tree::Directive;
+use crate::nginx::values::quoted;
 use crate::report::DirectiveOutcome;
 
 const METHODS: [&str; 9] = [
@@ -28,7 +29,9 @@ pub fn condition(level: &mut Level<'_>, directive: &Directive) {
         "$uri" | "$request_uri" => if_path(level, directive, rest),
         _ => None,
     };
-    let outcome = outcome.or_else(|| if_refused(level, directive, operand, rest));
+    let outcome = outcome
+        .or_else(|| if_refused(level, directive, operand, rest))
+        .or_else(|| if_map(level, directive, operand, rest));
     let is_translated = outcome.is_some();
     let outcome = match outcome {
         Some(outcome) => outcome,
@@ -54,6 +57,56 @@ fn if_refused(
     let status = refusing_status(directive)?;
     let refusal = conditional_refusal(operand, rest, status)?;
     level.settings.access.conditional_refusals.push(refusal);
+    Some(DirectiveOutcome::translated())
+}
+
+/// `if ($map) { return 301 $map; }`, `if ($map) { return 403; }`: nginx takes an empty text and 0 for false.
+fn if_map(
+    level: &mut Level<'_>,
+    directive: &Directive,
+    operand: &str,
+    rest: &str,
+) -> Option<DirectiveOutcome> {
+    let name = operand.strip_prefix('$')?;
+    if !rest.is_empty() || !level.definitions().map_tables.contains_key(name) {
+        return None;
+    }
+    // This marks the map as used, so that its table is written.
+    let variable = level.request_text(operand)?;
+    if let Some(status) = refusing_status(directive) {
+        let value = quoted(&format!("{variable}=~^([^0]|..)"));
+        level
+            .settings
+            .access
+            .conditional_refusals
+            .push(ConditionalRefusal {
+                key: "variable".to_string(),
+                value,
+                status,
+            });
+        return Some(DirectiveOutcome::translated());
+    }
+    let [action] = actions(directive)[..] else {
+        return None;
+    };
+    let (status, target) = match (&*action.name, action.arg(2)) {
+        ("return", _) => (action.arg(0).parse().ok()?, action.arg(1)),
+        ("rewrite", "permanent") => (301, action.arg(1)),
+        ("rewrite", "redirect") => (302, action.arg(1)),
+        _ => return None,
+    };
+    // A value that is no URL does not redirect.
+    if target != operand || !matches!(status, 301 | 302 | 303 | 307 | 308) {
+        return None;
+    }
+    level.content.changes.push(PathChange {
+        regex: "^/(.*)$".to_string(),
+        to: variable,
+        status: Some(status),
+        is_missing: false,
+        entry: action.id,
+        comment: directive.to_text(),
+    });
     Some(DirectiveOutcome::translated())
 }
 

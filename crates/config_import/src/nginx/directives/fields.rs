@@ -55,11 +55,18 @@ fn add_field(level: &mut Level<'_>, name: &str, value: &str) -> DirectiveOutcome
             "set the media type by extension: [site.types]".to_string(),
         );
     }
-    if value.contains('$') {
-        return DirectiveOutcome::ByHand(
-            "response fields have fixed values: set it in the application".to_string(),
-        );
+    // The lifetime of a stored response is the same for all clients.
+    if value.contains('$') && matches!(&*lower, "cache-control" | "expires") {
+        return DirectiveOutcome::ByHand("set the lifetime in the application".to_string());
     }
+    let value = match level.request_text(&value) {
+        Some(value) => value,
+        None => {
+            return DirectiveOutcome::ByHand(
+                "a variable of its value has no equal: set it in the application".to_string(),
+            );
+        }
+    };
     let fields = &mut level.settings.fields;
     // Cache-Control may be put together from several directives.
     match fields

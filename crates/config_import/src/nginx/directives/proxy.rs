@@ -537,12 +537,16 @@ pub fn cache_key(_: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
 }
 
 /// `proxy_intercept_errors` and `fastcgi_intercept_errors`
-pub fn intercept_errors(_: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
-    match directive.arg(0) {
-        "on" => DirectiveOutcome::ByHand(
-            "error pages of programs and origins are sent unchanged".to_string(),
-        ),
-        _ => DirectiveOutcome::NotNeeded(
+pub fn intercept_errors(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    let is_on = directive.arg(0) == "on";
+    let settings = match directive.name.starts_with("fastcgi") {
+        true => &mut level.settings.fastcgi,
+        false => &mut level.settings.proxy,
+    };
+    settings.intercepts_errors = is_on;
+    match is_on {
+        true => DirectiveOutcome::translated(),
+        false => DirectiveOutcome::NotNeeded(
             "error pages of programs and origins are sent unchanged".to_string(),
         ),
     }

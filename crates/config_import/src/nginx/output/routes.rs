@@ -522,6 +522,9 @@ impl RouteWriter<'_> {
         if settings.is_response_streamed {
             table = table.key("response_buffering", "false");
         }
+        if settings.intercepts_errors {
+            table = table.key("intercept_errors", "true");
+        }
         if self.location.content.is_internal {
             table = table.key("internal", "true");
         }

@@ -84,6 +84,47 @@ const ENTRIES: [(&str, &str); 19] = [
     ),
 ];
 
+/// Entries with conditions and further kinds. They are compared with none.
+const CONDITIONAL_ENTRIES: [(&str, &str); 8] = [
+    (
+        "rule with a condition",
+        "[[site.rule]]\npattern = \"/private-N/**\"\nheader = \"X-N\"\nvariable = \"$arg_a=N\"\ndeny = 403\n",
+    ),
+    (
+        "rule for the log",
+        "[[site.rule]]\npattern = [\"/ping-N\", \"/health-N\"]\nlog = false\n",
+    ),
+    (
+        "redirect with a condition",
+        "[[site.redirect]]\nfrom = \"/old-N/*\"\nto = \"/new/$1\"\ncookie = \"a=N\"\n",
+    ),
+    (
+        "rewrite with a condition",
+        "[[site.rewrite]]\nfrom = \"/old-N/**\"\nto = \"/new/$1\"\nheader = \"X-N\"\n",
+    ),
+    (
+        "header with a condition",
+        "[[site.header]]\npattern = \"/docs-N/**\"\nheader = \"X-N\"\nset = { X-A = \"b\" }\n",
+    ),
+    (
+        "header with a variable",
+        "[[site.header]]\npattern = \"/docs-N/**\"\nset = { X-A = \"$host\" }\n",
+    ),
+    (
+        "cors",
+        "[[site.cors]]\npattern = \"/api-N/**\"\norigins = \"https://a.example\"\n",
+    ),
+    (
+        "route with a condition",
+        "[[site.route]]\npattern = \"/api-N/**\"\nargument = \"a=N\"\norigin = \"http://192.0.2.9:81\"\n",
+    ),
+];
+
+/// Number of entries of each kind that a site may have at little cost.
+const SOME: usize = 20;
+/// The share by which they may raise the cost of requests that they don't concern.
+const SOME_SHARE_MAX: f64 = 0.03;
+
 /// Number of entries that are compared with a single one.
 const MANY: usize = 1000;
 /// A thousand entries may cost up to a twentieth more than one.
@@ -134,5 +175,59 @@ fn entries_that_are_not_for_a_request_cost_nothing() {
     assert!(
         failures.is_empty(),
         "more than {SHARE_MAX} more: {failures:?}"
+    );
+}
+
+/// A site with twenty entries of each kind, compared with none.
+#[test]
+fn twenty_entries_of_each_kind_cost_other_requests_little() {
+    // Classes are tables of the server, and the traffic of each request belongs to one of them.
+    let of_sites = ENTRIES
+        .iter()
+        .filter(|(name, _)| !name.starts_with("class"));
+    let all: Vec<(&str, String)> = of_sites
+        .chain(&CONDITIONAL_ENTRIES)
+        .map(|(name, entry)| (*name, (*entry).to_owned()))
+        .collect();
+    let prepare: Vec<_> = all
+        .iter()
+        .map(|(_, entry)| {
+            move |count: usize| {
+                let site = entries(entry, count);
+                CountedExchange::get("/articles/2026/levels.html", "")
+                    .with_site(&site)
+                    .prepare()
+            }
+        })
+        .collect();
+    let pieces: Vec<CountedPiece<'_>> = all
+        .iter()
+        .zip(&prepare)
+        .map(|((name, _), prepare)| CountedPiece {
+            name,
+            prepare,
+            sizes: &[0, SOME],
+        })
+        .collect();
+    let test = "simulation::costs::rules::twenty_entries_of_each_kind_cost_other_requests_little";
+    let Some(counts) = instructions::count(test, &pieces) else {
+        return;
+    };
+    let mut failures = Vec::new();
+    for (piece, counts) in pieces.iter().zip(counts) {
+        let more = counts[1] as f64 / counts[0] as f64 - 1.0;
+        println!(
+            "{}: {} with none, {:+.1} % with {SOME}",
+            piece.name,
+            counts[0],
+            more * 100.0
+        );
+        if more > SOME_SHARE_MAX {
+            failures.push((piece.name, more));
+        }
+    }
+    assert!(
+        failures.is_empty(),
+        "more than {SOME_SHARE_MAX} more: {failures:?}"
     );
 }

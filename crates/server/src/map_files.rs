@@ -1,0 +1,86 @@
+//! Follows the files of maps: a changed file is in force within a second, without a reload.
+
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use lowroad_config::{ConfigFiles, MAP_FILE_LEN_MAX, map_file_entries};
+use lowroad_file_stamp::FileStamp;
+use lowroad_log::ErrorLogger;
+use lowroad_variables::MapFile;
+
+use crate::config_files::ServerFiles;
+use crate::running_server::{RunningServer, lock};
+
+/// The changes of map files since the start.
+#[derive(Debug, Default)]
+pub struct MapCounts {
+    /// Changed files that were read.
+    pub applied: AtomicU64,
+    /// Changed files that can't be used; the entries before stay in force.
+    pub rejected: AtomicU64,
+}
+
+/// Follows the files of the current maps.
+#[derive(Default)]
+pub struct MapFollower {
+    /// The stamps of the files when they were read last.
+    stamps: Vec<(PathBuf, Option<FileStamp>)>,
+}
+
+impl MapFollower {
+    /// Reads the files that have changed since the last call. Blocks on the disk.
+    pub fn follow(&mut self, running: &Mutex<RunningServer>) {
+        // The lock is released here, because reading files may block on the disk.
+        let (maps, counts, logger) = {
+            let running = lock(running);
+            if running.config.maps.iter().all(|map| map.file.is_none()) {
+                return;
+            }
+            let maps = running.config.maps.clone();
+            (maps, running.map_counts.clone(), running.logger.clone())
+        };
+        let files = maps.iter().filter_map(|map| map.file.as_ref());
+        // Stamps of maps that are gone are forgotten.
+        let mut stamps = Vec::new();
+        for file in files {
+            let stamp = FileStamp::from_path(&file.path).ok();
+            let known = self.stamps.iter().find(|(path, _)| *path == file.path);
+            // On the first call the file may have changed since the configuration was read.
+            if known.is_none_or(|(_, known)| *known != stamp) {
+                refresh(file, &counts, &logger);
+            }
+            stamps.push((file.path.clone(), stamp));
+        }
+        self.stamps = stamps;
+    }
+}
+
+/// Reads a file again. A file with a mistake leaves the entries before in force.
+fn refresh(file: &MapFile, counts: &MapCounts, logger: &ErrorLogger) {
+    let path = file.path.display();
+    match read(&file.path, file.ignores_case) {
+        // A touched file is no news for the log.
+        Ok(entries) if entries == *file.entries() => {}
+        Ok(entries) => {
+            let count = entries.len();
+            file.replace(entries);
+            counts.applied.fetch_add(1, Relaxed);
+            logger.info(format_args!(
+                "map file {path}: {count} entries are in force"
+            ));
+        }
+        Err(problem) => {
+            counts.rejected.fetch_add(1, Relaxed);
+            logger.error(format_args!(
+                "map file {path}: the entries before stay in force: {problem}"
+            ));
+        }
+    }
+}
+
+fn read(path: &Path, ignores_case: bool) -> Result<lowroad_variables::MapEntries, String> {
+    let bytes = ServerFiles.read(path, MAP_FILE_LEN_MAX);
+    let bytes = bytes.map_err(|error| format!("cannot be read: {error}"))?;
+    map_file_entries(bytes, ignores_case)
+}

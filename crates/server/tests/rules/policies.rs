@@ -1,0 +1,410 @@
+//! Policies of a whole site: CORS, security fields, the canonical URL, maintenance, error pages of origins, and what is logged.
+
+use std::fs;
+
+use lowroad_testkit::origin::TestOrigin;
+use lowroad_testkit::{ClientResponse, TempFolder, wait_until};
+
+use crate::place::{Place, SAY, by_http2, program};
+
+fn request(place: &Place, head: &str) -> ClientResponse {
+    let mut client = place.server.connect();
+    client.send(&format!("{head}\r\n"));
+    match head.starts_with("HEAD") {
+        true => client.response_to_head(),
+        false => client.response(),
+    }
+}
+
+fn preflight(place: &Place, path: &str, origin: &str, fields: &str) -> ClientResponse {
+    request(
+        place,
+        &format!(
+            "OPTIONS {path} HTTP/1.1\r\nHost: a\r\nOrigin: {origin}\r\nAccess-Control-Request-Method: PUT\r\n{fields}"
+        ),
+    )
+}
+
+const CORS: &str = "[[site.rule]]\npattern = \"/api/**\"\nmethods = \"OPTIONS\"\ndeny = 403\n\
+    [[site.route]]\npattern = \"*.cgi\"\ncgi = true\n\
+    [[site.cors]]\npattern = [\"/api/**\", \"/f.txt\"]\norigins = [\"https://a.example\", \"https://*.b.example\"]\n\
+    methods = [\"GET\", \"PUT\"]\nheaders = [\"X-A\"]\nexpose = \"X-B\"\ncredentials = true\nmax_age = \"10m\"\n\
+    [[site.cors]]\npattern = \"/open/**\"\norigins = \"*\"\nheaders = \"*\"\n";
+
+#[test]
+fn listed_origins_may_read_responses_and_others_may_not() {
+    let folder = TempFolder::new();
+    program(
+        &folder,
+        "root/api/own.cgi",
+        "#!/bin/sh\ncat > /dev/null\nprintf 'Content-Type: text/plain\\nAccess-Control-Allow-Origin: *\\nAccess-Control-Max-Age: 9\\nVary: Accept\\n\\nok'\n",
+    );
+    let place = Place::after(folder, &["root/f.txt", "root/open/o.txt"], CORS);
+    for path in ["/f.txt", "/api/own.cgi", "/api/none"] {
+        for (origin, allowed) in [
+            ("https://a.example", true),
+            ("https://x.b.example", true),
+            ("https://b.example", false),
+            ("https://evil-a.example", false),
+            ("https://a.example.evil", false),
+            ("null", false),
+        ] {
+            let got = place.get_with(path, &format!("Origin: {origin}\r\n"));
+            let value = allowed.then_some(origin);
+            assert_eq!(
+                got.field("access-control-allow-origin"),
+                value,
+                "{path} {origin}"
+            );
+            let credentials = allowed.then_some("true");
+            assert_eq!(got.field("access-control-allow-credentials"), credentials);
+            let exposed = allowed.then_some("X-B");
+            assert_eq!(got.field("access-control-expose-headers"), exposed);
+            assert_eq!(got.field("access-control-max-age"), None);
+            assert!(got.head.contains("Vary: Origin\r\n"), "{}", got.head);
+        }
+        assert!(place.get(path).head.contains("Vary: Origin\r\n"));
+    }
+    // Two fields are no origin.
+    let twice = "Origin: https://a.example\r\nOrigin: https://a.example\r\n";
+    let got = place.get_with("/f.txt", twice);
+    assert_eq!(got.field("access-control-allow-origin"), None);
+    // One response is for all origins, so caches need not distinguish them.
+    let open = place.get_with("/open/o.txt", "Origin: https://x.example\r\n");
+    assert_eq!(open.field("access-control-allow-origin"), Some("*"));
+    assert!(!open.head.contains("Vary: Origin"));
+    let told = place.explain("/f.txt");
+    assert!(told.contains("Vary: Origin"), "{told}");
+    assert_eq!(
+        by_http2(&place, "/f.txt").unwrap_or("root/f.txt".into()),
+        "root/f.txt"
+    );
+}
+
+#[test]
+fn preflights_are_answered_before_the_rules() {
+    let place = Place::new(&["root/f.txt"], CORS);
+    let got = preflight(
+        &place,
+        "/api/x",
+        "https://a.example",
+        "Access-Control-Request-Headers: x-a\r\n",
+    );
+    assert_eq!(got.status, 204);
+    for (name, value) in [
+        ("access-control-allow-origin", "https://a.example"),
+        ("access-control-allow-methods", "GET, PUT"),
+        ("access-control-allow-headers", "X-A"),
+        ("access-control-allow-credentials", "true"),
+        ("access-control-max-age", "600"),
+    ] {
+        assert_eq!(got.field(name), Some(value), "{name}");
+    }
+    assert!(
+        got.field("vary")
+            .is_some_and(|vary| vary.contains("Origin"))
+    );
+    // The refusal names no origin, so scripts can't read it.
+    let refused = preflight(&place, "/api/x", "https://evil.example", "");
+    assert_eq!(refused.status, 403);
+    assert_eq!(refused.field("access-control-allow-origin"), None);
+    let all = preflight(
+        &place,
+        "/open/x",
+        "https://x.example",
+        "Access-Control-Request-Headers: x-q, authorization\r\n",
+    );
+    assert_eq!(
+        all.field("access-control-allow-headers"),
+        Some("x-q, authorization")
+    );
+    assert_eq!(all.field("access-control-allow-origin"), Some("*"));
+    // Without the fields of a preflight the rules apply.
+    let plain = request(&place, "OPTIONS /api/x HTTP/1.1\r\nHost: a\r\n");
+    assert_eq!(plain.status, 403);
+    // A path without a table is answered as any OPTIONS.
+    let other = preflight(&place, "/other", "https://a.example", "");
+    assert_eq!(other.field("access-control-allow-origin"), None);
+}
+
+#[test]
+fn security_fields_are_added_unless_set_otherwise() {
+    let folder = TempFolder::new();
+    program(
+        &folder,
+        "root/own.cgi",
+        "#!/bin/sh\ncat > /dev/null\nprintf 'Content-Type: text/plain\\nX-Frame-Options: DENY\\n\\nok'\n",
+    );
+    let place = Place::after(
+        folder,
+        &["root/f.txt"],
+        "security_headers = { Referrer-Policy = \"no-referrer\", Content-Security-Policy = false, X-More = \"1\" }\n\
+         [[site.route]]\npattern = \"*.cgi\"\ncgi = true\n\
+         [[site.header]]\nset = { Cross-Origin-Opener-Policy = \"unsafe-none\" }\n",
+    );
+    for (path, frame) in [
+        ("/f.txt", "SAMEORIGIN"),
+        ("/own.cgi", "DENY"),
+        ("/none", "SAMEORIGIN"),
+    ] {
+        let got = place.get(path);
+        for (name, value) in [
+            ("x-content-type-options", Some("nosniff")),
+            ("x-frame-options", Some(frame)),
+            ("referrer-policy", Some("no-referrer")),
+            ("content-security-policy", None),
+            ("cross-origin-opener-policy", Some("unsafe-none")),
+            ("x-more", Some("1")),
+        ] {
+            assert_eq!(got.field(name), value, "{path} {name}");
+        }
+    }
+}
+
+#[test]
+fn requests_are_redirected_to_the_canonical_url() {
+    let folder = TempFolder::new();
+    program(&folder, "root/say.cgi", SAY);
+    let place = Place::after(
+        folder,
+        &[
+            "root/f.txt",
+            "root/.well-known/acme-challenge/token",
+            "root/d/index.html",
+        ],
+        "names = [\"a.example\", \"www.a.example\", \"*.b.example\"]\ncanonical_host = true\ntrailing_slash = \"remove\"\n\
+         [[site.route]]\npattern = \"/app/**\"\norigin = \"http://127.0.0.1:9\"\nmethods = \"POST\"\n\
+         [[site.route]]\npattern = \"/say.cgi\"\ncgi = true\n",
+    );
+    let at = |host: &str, path: &str, method: &str| {
+        let got = request(
+            &place,
+            &format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n"),
+        );
+        (got.status, got.field("location").map(str::to_owned))
+    };
+    let to = |url: &str| Some(url.to_owned());
+    assert_eq!(at("a.example", "/f.txt", "GET"), (200, None));
+    assert_eq!(at("A.example.:8080", "/f.txt", "GET"), (200, None));
+    assert_eq!(
+        at("www.a.example:8080", "/x?y=1", "GET"),
+        (301, to("http://a.example:8080/x?y=1"))
+    );
+    assert_eq!(
+        at("q.b.example", "//evil/", "POST"),
+        (308, to("http://a.example//evil/"))
+    );
+    // The challenge of another ACME client stays where it is.
+    let challenge = "/.well-known/acme-challenge/token";
+    assert_eq!(at("www.a.example", challenge, "GET").0, 200);
+    assert_eq!(
+        at("a.example", "/say.cgi/?q", "GET"),
+        (301, to("/say.cgi?q"))
+    );
+    assert_eq!(
+        at("a.example", "/app//x//?q", "GET"),
+        (301, to("/app//x?q"))
+    );
+    assert_eq!(at("a.example", "//say.cgi//", "GET"), (301, to("/say.cgi")));
+    // Folders of files keep their slash.
+    assert_eq!(at("a.example", "/d/", "GET"), (200, None));
+    assert_eq!(at("a.example", "/none/", "GET").0, 404);
+}
+
+#[test]
+fn maintenance_is_turned_on_by_command_and_by_file() {
+    let folder = TempFolder::new();
+    let switch = folder.path().join("switch");
+    let lines = format!(
+        "names = \"a\"\nerror_pages = {{ 503 = \"/down.html\" }}\n[site.maintenance]\nfile = \"{}\"\nretry_after = \"30m\"\n\
+         except = [{{ header = \"X-Probe\" }}, {{ cookie = \"preview=1\" }}]\n",
+        switch.display()
+    );
+    let place = Place::after(folder, &["root/f.txt", "root/down.html"], &lines);
+    let get = |fields: &str| {
+        request(
+            &place,
+            &format!("GET /f.txt HTTP/1.1\r\nHost: a\r\n{fields}"),
+        )
+    };
+    let admin = place.admin();
+    assert_eq!(get("").status, 200);
+    let said = place.run(&["maintenance", "on", "--site", "a", "--admin", &admin]);
+    assert_eq!(said, "a: maintenance is on\n");
+    let got = get("");
+    assert_eq!((got.status, &got.text()[..]), (503, "root/down.html"));
+    assert_eq!(got.field("retry-after"), Some("1800"));
+    assert_eq!(got.field("cache-control"), Some("no-store"));
+    assert_eq!(get("X-Probe: 1\r\n").status, 200);
+    assert_eq!(get("Cookie: preview=1\r\n").status, 200);
+    assert_eq!(get("Cookie: preview=2\r\n").status, 503);
+    let url = format!("http://a:{}/f.txt", place.server.address().port());
+    let told = place.run(&["explain", &url, "--admin", &admin]);
+    assert!(told.contains("maintenance mode"), "{told}");
+    // A reload keeps the mode.
+    place.run(&["reload", "--admin", &admin]);
+    assert_eq!(get("").status, 503);
+    let said = place.run(&["maintenance", "off", "--admin", &admin]);
+    assert_eq!(said, "a: maintenance is off\n");
+    assert_eq!(get("").status, 200);
+    // A mistyped name must not look like success.
+    let said = place.run(&["maintenance", "on", "--site", "b", "--admin", &admin]);
+    assert!(
+        said.contains("no site is named \"b\"; the sites are a"),
+        "{said}"
+    );
+    fs::write(&switch, "").expect("a file");
+    wait_until("the maintenance", || (get("").status == 503).then_some(()));
+    let said = place.run(&["maintenance", "off", "--admin", &admin]);
+    assert_eq!(said, "a: maintenance is off, but its file is there\n");
+    fs::remove_file(&switch).expect("the file");
+    wait_until("its end", || (get("").status == 200).then_some(()));
+}
+
+#[test]
+fn error_pages_replace_errors_of_origins() {
+    let origin = TestOrigin::with_response(|request| {
+        let (status, fields) = match request.target.as_str() {
+            "/o/401" => (
+                "401 Unauthorized",
+                "WWW-Authenticate: Basic realm=\"x\"\r\nX-Own: 1\r\n",
+            ),
+            "/o/stored" => ("404 Not Found", "Cache-Control: max-age=60\r\n"),
+            "/o/500" => ("500 Internal Server Error", ""),
+            "/o/200" => ("200 OK", ""),
+            _ => ("404 Not Found", ""),
+        };
+        format!("HTTP/1.1 {status}\r\n{fields}Content-Length: 3\r\n\r\nown")
+    });
+    let url = origin.url();
+    let lines = format!(
+        "error_pages = {{ 401 = \"/e401.html\", 404 = \"/e404.html\" }}\n\
+         [[site.route]]\npattern = \"/o/**\"\norigin = \"{url}\"\nintercept_errors = true\n\
+         [[site.route]]\npattern = \"/p/**\"\norigin = \"{url}\"\n"
+    );
+    let place = Place::new(&["root/e401.html", "root/e404.html"], &lines);
+    for (path, status, body) in [
+        ("/o/200", 200, "own"),
+        ("/o/401", 401, "root/e401.html"),
+        ("/o/404", 404, "root/e404.html"),
+        ("/o/stored", 404, "root/e404.html"),
+        ("/o/stored", 404, "root/e404.html"),
+        ("/o/500", 500, "own"),
+        ("/p/404", 404, "own"),
+    ] {
+        let got = place.get(path);
+        assert_eq!((got.status, &got.text()[..]), (status, body), "{path}");
+    }
+    let got = place.get("/o/401");
+    assert_eq!(got.field("www-authenticate"), Some("Basic realm=\"x\""));
+    assert_eq!(got.field("x-own"), None);
+    assert_eq!(got.field("cache-control"), Some("no-store"));
+    // The origin's response is stored as it is, and replaced when it is sent.
+    let stored = origin
+        .requests()
+        .iter()
+        .filter(|it| it.target == "/o/stored")
+        .count();
+    assert_eq!(stored, 1);
+}
+
+#[test]
+fn rules_select_what_is_logged() {
+    let place = Place::new(
+        &["root/f.txt", "root/health"],
+        "[[site.rule]]\npattern = [\"/health\", \"/ping\"]\nlog = false\n\
+         [[site.rule]]\nheader = \"X-Log: yes\"\nlog = true\n",
+    );
+    // One connection, so one worker writes the lines.
+    let mut client = place.server.connect();
+    for (path, fields) in [
+        ("/health", ""),
+        ("/ping", ""),
+        ("/f.txt?1", ""),
+        ("/health?2", "X-Log: yes\r\n"),
+        ("/f.txt?end", ""),
+    ] {
+        client.get(path, fields);
+    }
+    let log = place.folder.path().join("access.log");
+    let lines = wait_until("the log", || {
+        let text = fs::read_to_string(&log).ok()?;
+        text.contains("?end").then_some(text)
+    });
+    let paths: Vec<&str> = lines
+        .lines()
+        .filter_map(|it| it.split(' ').nth(6))
+        .collect();
+    assert_eq!(paths, ["/f.txt?1", "/health?2", "/f.txt?end"]);
+}
+
+#[test]
+fn fields_have_conditions_for_responses_of_every_source() {
+    let folder = TempFolder::new();
+    program(
+        &folder,
+        "root/own.cgi",
+        "#!/bin/sh\ncat > /dev/null\nprintf 'Content-Type: text/plain\\nContent-Length: 2\\nX-A: own\\nX-B: own\\n\\nok'\n",
+    );
+    let origin = TestOrigin::with_response(|_| {
+        "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nX-A: own\r\nX-B: own\r\nContent-Length: 2\r\n\r\nok".into()
+    });
+    let lines = format!(
+        "[[site.route]]\npattern = \"*.cgi\"\ncgi = true\n[[site.route]]\npattern = \"/o/**\"\norigin = \"{}\"\n\
+         [[site.header]]\nset = {{ X-C = \"always\", X-D = \"first\" }}\n\
+         [[site.header]]\nheader = \"X-Kind: beta\"\nset = {{ X-A = \"beta $host\" }}\nremove = [\"X-B\", \"X-C\"]\nappend = {{ X-D = \"second\" }}\n",
+        origin.url()
+    );
+    let place = Place::after(folder, &["root/f.txt"], &lines);
+    for path in ["/f.txt", "/own.cgi", "/o/x", "/o/x", "/none"] {
+        let has_own = path.starts_with("/o");
+        let own = has_own.then_some("own");
+        let plain = place.get(path);
+        assert_eq!(
+            (plain.field("x-a"), plain.field("x-b")),
+            (own, own),
+            "{path}"
+        );
+        assert_eq!(plain.field("x-c"), Some("always"), "{path}");
+        let beta = place.get_with(path, "X-Kind: beta\r\n");
+        assert_eq!(beta.field("x-a"), Some("beta test"), "{path}");
+        assert_eq!(
+            (beta.field("x-b"), beta.field("x-c")),
+            (None, None),
+            "{path}"
+        );
+        assert!(beta.head.contains("X-D: first\r\n") && beta.head.contains("X-D: second\r\n"));
+        for got in [&plain, &beta] {
+            assert!(got.head.contains("Vary: X-Kind\r\n"), "{}", got.head);
+            let framing = ["\r\nContent-Length: ", "\r\nTransfer-Encoding: "];
+            let framing = framing.map(|it| got.head.matches(it).count());
+            assert_eq!(framing.iter().sum::<usize>(), 1, "{}", got.head);
+        }
+        assert_eq!(
+            beta.text(),
+            plain.text(),
+            "{path}: {} {}",
+            plain.head,
+            beta.head
+        );
+    }
+    // A part of a file takes another way through the writer.
+    let partial = place.get_with("/f.txt", "X-Kind: beta\r\nRange: bytes=0-0\r\n");
+    assert_eq!((partial.status, partial.field("x-c")), (206, None));
+}
+
+/// A path with an encoded backslash has the fields of the path that programs may take it for.
+#[test]
+fn fields_apply_to_backslash_forms_of_paths() {
+    let origin =
+        TestOrigin::with_response(|_| "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok".into());
+    let lines = format!(
+        "[[site.route]]\npattern = \"/o/**\"\norigin = \"{}\"\n[[site.header]]\npattern = \"/o/**\"\nset = {{ X-A = \"1\" }}\n",
+        origin.url()
+    );
+    let place = Place::new(&[], &lines);
+    for path in ["/o/x", "/o%5Cx", "/o%5C%5Cx", "/o%2Fx"] {
+        let got = place.get(path);
+        assert_eq!((got.status, got.field("x-a")), (200, Some("1")), "{path}");
+    }
+}

@@ -1,0 +1,64 @@
+//! The changes to the fields of one response that depend on its request.
+
+use lowroad_config::HeaderRule;
+use lowroad_variables::Dependence;
+
+/// The changes to the fields of the response to one request.
+#[derive(Debug, Default)]
+pub struct RequestFields<'a> {
+    /// The names and values of lines to add.
+    pub lines: Vec<(&'a str, Vec<u8>)>,
+    /// The names of fields that the response must not have, other than those in `lines`.
+    pub omitted: Vec<&'a str>,
+    /// The request fields on which the changes depend, in lower case.
+    vary: Vec<String>,
+}
+
+impl<'a> RequestFields<'a> {
+    /// Removes a field of the response, and lines with its name.
+    pub fn remove(&mut self, name: &'a str) {
+        // A later rule also replaces the lines of earlier ones.
+        self.lines.retain(|(it, _)| !it.eq_ignore_ascii_case(name));
+        self.omitted.push(name);
+    }
+
+    /// Adds request fields to Vary.
+    pub fn vary_by<'v>(&mut self, dependences: impl Iterator<Item = Dependence<'v>>) {
+        for dependence in dependences {
+            if let Dependence::Field(name) = dependence {
+                self.vary_by_field(name);
+            }
+        }
+    }
+
+    /// Adds a request field to Vary.
+    pub fn vary_by_field(&mut self, name: &str) {
+        // Vary lists each field once.
+        if !self.vary.iter().any(|it| it.eq_ignore_ascii_case(name)) {
+            self.vary.push(name.to_owned());
+        }
+    }
+
+    /// Adds the request fields of a rule's conditions to Vary.
+    pub(crate) fn vary_by_conditions(&mut self, rule: &HeaderRule) {
+        for name in rule.conditions.fields() {
+            self.vary_by_field(name);
+        }
+    }
+
+    /// The lines as in a head, each with its CRLF, with one line of Vary for each request field.
+    pub fn encoded_lines(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut put = |name: &str, value: &[u8]| {
+            out.extend_from_slice(name.as_bytes());
+            out.extend_from_slice(b": ");
+            out.extend_from_slice(value);
+            out.extend_from_slice(b"\r\n");
+        };
+        let lines = self.lines.iter();
+        lines.for_each(|(name, value)| put(name, value));
+        let vary = self.vary.iter();
+        vary.for_each(|name| put("Vary", name.as_bytes()));
+        out
+    }
+}
