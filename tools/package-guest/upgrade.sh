@@ -21,7 +21,9 @@ upgraded 'with sockets' 2 "$pid"
 check 'the socket units can be taken away' systemctl disable -q --now lowroad.socket lowroad-https.socket
 check 'the service opens the ports itself again' systemctl restart lowroad.service
 pid=$(main_pid)
+begin_load
 check 'dpkg goes back to the version before' dpkg -i /trial/1.deb
+equal 'no request fails while the new process takes over the ports' '' "$(end_load)"
 upgraded 'without sockets' 1 "$pid"
 
 systemctl disable -q --now lowroad.service

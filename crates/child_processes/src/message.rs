@@ -130,6 +130,14 @@ impl PacketChannel {
         Ok(set_socket_timeout(&self.0, Timeout::Recv, Some(timeout))?)
     }
 
+    /// Bounds the waiting time of `send` with [`SendMode::Wait`].
+    ///
+    /// # Errors
+    /// Those of setsockopt(2).
+    pub fn set_send_timeout(&self, timeout: Duration) -> io::Result<()> {
+        Ok(set_socket_timeout(&self.0, Timeout::Send, Some(timeout))?)
+    }
+
     /// Shuts the connection down for all processes that hold either end.
     pub fn close(&self) {
         // Fails only if the other process has closed its end.

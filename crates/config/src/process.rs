@@ -56,6 +56,11 @@ pub(crate) fn server(
             default.drain_timeout_ms,
             0..=HOUR_MS,
         ),
+        upgrade_timeout_ms: section.duration_ms(
+            "upgrade_timeout",
+            default.upgrade_timeout_ms,
+            1_000..=HOUR_MS,
+        ),
         admin: section.item("admin").and_then(|item| item.path()),
         softirq: softirq(&section, missing_features).unwrap_or(default.softirq),
         fd_limit: fd_limit(&section),

@@ -490,13 +490,13 @@ fn unknown_keys_are_reported_with_suggestion() {
     assert_eq!(
         shown(&in_site("lisen = 80\nxyz = 1")),
         "3:1: site[0].lisen: unknown key; did you mean listen? (allowed: names, tls, listen, root, error_pages, \
-         route, rule, alias, redirect, proxy_protocol, header, index, listing, hidden, symlinks, etag, compress, types, cache_control, rewrite, trusted_proxies, client_field, body_len_max, purge_from)\n\
+         route, rule, alias, redirect, proxy_protocol, cors, canonical_host, security_headers, header, index, listing, hidden, symlinks, etag, compress, types, cache_control, rewrite, maintenance, trailing_slash, trusted_proxies, client_field, body_len_max, purge_from)\n\
          4:1: site[0].xyz: unknown key (allowed: names, tls, listen, root, error_pages, \
-         route, rule, alias, redirect, proxy_protocol, header, index, listing, hidden, symlinks, etag, compress, types, cache_control, rewrite, trusted_proxies, client_field, body_len_max, purge_from)"
+         route, rule, alias, redirect, proxy_protocol, cors, canonical_host, security_headers, header, index, listing, hidden, symlinks, etag, compress, types, cache_control, rewrite, maintenance, trailing_slash, trusted_proxies, client_field, body_len_max, purge_from)"
     );
     assert_eq!(
         shown("sites = 1\n[[site]]\nroot = \"r\"\n[log]\nlevl = \"info\""),
-        "1:1: sites: unknown key; did you mean site? (allowed: include, template, server, limits, buffering, log, admin, acme, traces, module, database, application, origin, class, site)\n\
+        "1:1: sites: unknown key; did you mean site? (allowed: include, template, map, server, limits, buffering, log, admin, acme, traces, module, database, application, origin, class, site)\n\
          5:1: log.levl: unknown key; did you mean level? (allowed: access, format, escape, fields, block_age, rotate_len, rotate_age, total_len_max, error, level)"
     );
     assert_eq!(
@@ -1003,7 +1003,7 @@ fn invalid_redirects_are_refused() {
         ),
         (
             "from = \"/x\", to = \"/y/$1\"",
-            "3:37: site[0].redirect[0].to: $1 has no meaning here, because nothing is captured (allowed: $host, $authority, $scheme, $method, $path, $query, $request_uri, $site, $arg_NAME, $$ for a dollar sign)",
+            "3:37: site[0].redirect[0].to: $1 has no meaning here, because nothing is captured (allowed: $host, $authority, $scheme, $method, $path, $query, $request_uri, $site, $arg_NAME, $map_NAME, $$ for a dollar sign)",
         ),
         (
             // `/**` matches every destination.

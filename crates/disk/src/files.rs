@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, CWD, OFlags, accessat};
 use rustix::io::Errno;
 
+use crate::lease::FolderLease;
+
 const LOCK_NAME: &str = "lock";
 /// Symbolic links are not followed: the caller may be root, and another user may own the folder.
 const NOFOLLOW: i32 = OFlags::NOFOLLOW.bits() as i32;
@@ -79,8 +81,7 @@ pub struct DiskFolder {
     path: PathBuf,
     /// The open folder, for fsync after names have changed.
     folder: File,
-    /// The lock file, locked as long as the folder is in use. The kernel releases the lock when the process ends.
-    _lock: File,
+    lease: FolderLease,
 }
 
 /// The reason why a folder can't be used.
@@ -132,8 +133,13 @@ impl DiskFolder {
         Ok(DiskFolder {
             folder: File::open(path).map_err(system)?,
             path: path.to_owned(),
-            _lock: lock,
+            lease: FolderLease::new(lock),
         })
+    }
+
+    /// The right to change the folder.
+    pub fn lease(&self) -> FolderLease {
+        self.lease.clone()
     }
 
     /// Checks that the permissions allow the use of a folder. Creates nothing, and ignores the locks of other
@@ -191,10 +197,9 @@ impl SegmentFiles for DiskFolder {
     }
 
     fn create(&self, name: &str) -> io::Result<File> {
-        options()
-            .create(true)
-            .truncate(true)
-            .open(self.path.join(name))
+        let mut options = options();
+        options.create(true).truncate(true);
+        self.lease.change(|| options.open(self.path.join(name)))
     }
 
     fn open(&self, name: &str) -> io::Result<File> {
@@ -202,13 +207,16 @@ impl SegmentFiles for DiskFolder {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        std::fs::remove_file(self.path.join(name))
+        self.lease
+            .change(|| std::fs::remove_file(self.path.join(name)))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        std::fs::rename(self.path.join(from), self.path.join(to))?;
-        // A rename is durable only after an fsync of the folder (fsync(2)).
-        self.folder.sync_all()
+        self.lease.change(|| {
+            std::fs::rename(self.path.join(from), self.path.join(to))?;
+            // A rename is durable only after an fsync of the folder (fsync(2)).
+            self.folder.sync_all()
+        })
     }
 
     fn len(&self, file: &File) -> io::Result<u64> {
@@ -216,7 +224,7 @@ impl SegmentFiles for DiskFolder {
     }
 
     fn truncate(&self, file: &File, len: u64) -> io::Result<()> {
-        file.set_len(len)
+        self.lease.change(|| file.set_len(len))
     }
 
     fn read_at(&self, file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
@@ -224,7 +232,7 @@ impl SegmentFiles for DiskFolder {
     }
 
     fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<usize> {
-        FileExt::write_at(file, bytes, offset)
+        self.lease.change(|| FileExt::write_at(file, bytes, offset))
     }
 
     fn sync(&self, file: &File) -> io::Result<()> {

@@ -44,6 +44,7 @@ mod eviction;
 mod files;
 mod index;
 mod journal;
+mod lease;
 mod log;
 mod object_walks;
 mod record;
@@ -54,6 +55,7 @@ mod writer;
 
 pub use counters::DiskCounters;
 pub use files::{DiskFolder, FolderError, SegmentFiles};
+pub use lease::FolderLease;
 pub use object_walks::WalkCursor;
 pub use store::{DiskObject, DiskOptions, DiskStore, StoredBody};
 pub use writer::{ObjectWriter, WriteError};

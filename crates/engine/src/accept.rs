@@ -4,6 +4,7 @@
 //! USENIX 2004): a low number favours requests in progress, a high number new connections.
 
 use std::net::IpAddr;
+use std::sync::mpsc::Sender;
 
 use lowroad_http::h1::H1Server;
 use lowroad_http::protocol::ServerProtocol;
@@ -227,6 +228,22 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
             // Without events, the clients in the listener's backlog would never be accepted.
             Err(_) => self.context.driver.close_listener(id),
         }
+    }
+
+    /// Sends a duplicate of each open listener. Listeners that can't be duplicated, for lack of descriptors, are left out.
+    pub(crate) fn share_listeners(&self, to: &Sender<(ListenerId, D::Listener)>) {
+        for id in &self.listeners {
+            if let Ok(listener) = self.context.driver.share_listener(*id) {
+                // Fails if the receiver has stopped waiting.
+                let _ = to.send((*id, listener));
+            }
+        }
+    }
+
+    /// Closes a listener from which another process accepts. Its waiting connections stay in the shared socket.
+    pub(crate) fn hand_over(&mut self, listener: ListenerId) {
+        self.context.driver.close_listener(listener);
+        self.listeners.retain(|id| *id != listener);
     }
 
     /// Refuses new handshakes at a listener; those in progress have [`LAST_ACCEPT_MS`] to finish.

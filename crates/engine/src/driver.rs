@@ -200,6 +200,12 @@ pub trait IoDriver {
     /// Refuses new handshakes at a listener; those in progress still finish.
     fn refuse_handshakes(&mut self, listener: ListenerId);
 
+    /// Duplicates a listener, for another process.
+    ///
+    /// # Errors
+    /// The listener is closed, or file descriptors ran out.
+    fn share_listener(&self, listener: ListenerId) -> io::Result<Self::Listener>;
+
     /// Closes a listener.
     fn close_listener(&mut self, listener: ListenerId);
 

@@ -357,6 +357,13 @@ impl IoDriver for EpollDriver {
         }
     }
 
+    fn share_listener(&self, listener: ListenerId) -> io::Result<ListenSocket> {
+        match self.listeners.get(usize::from(listener.0)) {
+            Some(Some(listener)) => listener.share(),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
     fn close_listener(&mut self, listener: ListenerId) {
         let slot = self.listeners.get_mut(usize::from(listener.0));
         if let Some(listener) = slot.and_then(Option::take) {

@@ -66,6 +66,18 @@ impl ListenSocket {
         })
     }
 
+    /// Takes over a socket that an earlier process of this server has opened by [`ListenSocket::open`].
+    ///
+    /// # Errors
+    /// The socket is not a listening stream socket.
+    pub fn take_over(socket: OwnedFd) -> io::Result<ListenSocket> {
+        let adopted = ListenSocket::adopt(socket)?;
+        Ok(ListenSocket {
+            shared: false,
+            ..adopted
+        })
+    }
+
     /// A duplicate of the socket for another worker.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! Messages to a worker.
 
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 
 use crate::driver::{ConnectionToken, IoDriver, ListenerId};
 use crate::interim_response::InterimResponse;
@@ -25,6 +26,10 @@ pub enum MailboxMessage<O, C, L> {
     Listen(ListenerId, L),
     /// Stops accepting at a listener; its connections continue.
     StopListening(ListenerId),
+    /// Sends duplicates of the open listeners, for another process that will accept from them.
+    ShareListeners(Sender<(ListenerId, L)>),
+    /// Closes a listener at once, because another process accepts its waiting connections.
+    HandOver(ListenerId),
     /// Starts the drain: accept no new connections, complete the requests in progress, and stop after the timeout at
     /// the latest.
     Drain {

@@ -206,6 +206,8 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
             MailboxMessage::Command(command) => self.context.service.command(command),
             MailboxMessage::Listen(id, listener) => self.start_listening(id, listener),
             MailboxMessage::StopListening(id) => self.stop_listening(id),
+            MailboxMessage::ShareListeners(to) => self.share_listeners(&to),
+            MailboxMessage::HandOver(id) => self.hand_over(id),
             MailboxMessage::Drain { timeout_ms } => self.drain(timeout_ms),
         }
     }

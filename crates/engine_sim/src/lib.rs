@@ -345,6 +345,10 @@ impl IoDriver for SimDriver {
 
     fn refuse_handshakes(&mut self, _listener: ListenerId) {}
 
+    fn share_listener(&self, _listener: ListenerId) -> io::Result<()> {
+        Ok(())
+    }
+
     fn close_listener(&mut self, _listener: ListenerId) {
         self.world.lock().listening = false;
     }

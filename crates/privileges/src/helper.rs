@@ -27,7 +27,7 @@ use lowroad_file_stamp::FileStamp;
 use rustix::fs::OFlags;
 
 use messages::OpenPurpose;
-pub use path_walk::{UntrustedPath, is_roots, open_log, open_secret};
+pub use path_walk::{UntrustedPath, is_roots, open_log, open_secret, open_unchangeable};
 pub use process::serve;
 
 use crate::account::UserIds;

@@ -1,11 +1,13 @@
 //! Privileges of the server's processes: the account under which the server runs ([`account`]), the capabilities that
-//! it keeps ([`capabilities`]), and the helper process that opens files that only root may open ([`helper`]).
+//! it keeps ([`capabilities`]), the helper process that opens files that only root may open ([`helper`]), and the process
+//! that starts a new version of the program with root's rights ([`starter`]).
 
 #![forbid(unsafe_code)]
 
 pub mod account;
 pub mod capabilities;
 pub mod helper;
+pub mod starter;
 
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 

@@ -26,5 +26,5 @@ pub mod service;
 )]
 pub use commands::{
     EVERY_SERVER, PurgeFailure, ServerFilter, explanation, maintenance, print_explanation,
-    print_status, reload, request_purge, running_config, status_values, statuses, stop,
+    print_status, reload, request_purge, running_config, status_values, statuses, stop, upgrade,
 };

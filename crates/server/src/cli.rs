@@ -80,6 +80,9 @@ pub enum CliCommand {
     Reload(ControlArgs),
     /// Turn the maintenance mode of the running server's sites on or off: requests get 503
     Maintenance(MaintenanceArgs),
+    /// Replace the running server by a new process of the installed program, without a failed request, and wait until it
+    /// answers
+    Upgrade(ControlArgs),
     /// Stop the running server gracefully, as SIGTERM does, and wait until it has ended
     Stop(ControlArgs),
     /// Create something from a template
@@ -110,6 +113,9 @@ pub enum CliCommand {
         /// The server's group
         group: u32,
     },
+    /// Run as the process that starts a new version of the program; started by the server
+    #[command(hide = true)]
+    Starter,
     /// Answer hot responses in the kernel, in front of the server that listens on a port
     Attach(AttachArgs),
     /// Undo `lowroad attach`

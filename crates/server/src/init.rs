@@ -2,20 +2,27 @@
 //! orphans in its container, left by CGI programs, hooks and applications. Therefore an init process starts the actual
 //! server as its child, forwards signals to it, reaps all processes, and exits with the server's status. The server
 //! waits only for its own children, so it can't collect a status that other code waits for.
+//!
+//! In an upgrade, a successor of the server announces itself over the server's standard input, and replaces it here.
 
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::process::{Command, ExitCode, ExitStatus};
+use std::time::Instant;
 
+use lowroad_child_processes::message::{PacketChannel, SendMode};
+use lowroad_child_processes::process::{readable, ready};
 use lowroad_privileges::hide_process;
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitOptions, child_subreaper, getpid, kill_process,
-    set_parent_process_death_signal, wait,
+    set_parent_process_death_signal, test_kill_process, wait,
 };
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
 use crate::terminal_output;
+use crate::upgrade::predecessor;
 
 /// This variable is set in the actual server's environment, so that the server does not start another init process.
 const VARIABLE: &str = "LOWROAD_UNDER_INIT";
@@ -34,6 +41,10 @@ const SIGNALLED: i32 = 128;
 /// If orphans would become children of this process, runs the server below an init process. Returns the server's exit
 /// code; `None` in the actual server, and if no init process is needed.
 pub fn run() -> Option<ExitCode> {
+    // The predecessor's init process, if there is one, keeps its place.
+    if predecessor::is_expected() {
+        return None;
+    }
     if std::env::var_os(VARIABLE).is_some() {
         end_with_init();
         return None;
@@ -70,7 +81,60 @@ fn end_with_init() {
     let _ = set_parent_process_death_signal(Some(Signal::TERM));
 }
 
-fn start() -> std::io::Result<(Child, Signals)> {
+/// The connection of a server to its init process.
+pub struct InitLink(PacketChannel);
+
+impl From<OwnedFd> for InitLink {
+    fn from(socket: OwnedFd) -> InitLink {
+        InitLink(socket.into())
+    }
+}
+
+impl InitLink {
+    /// The connection of a server that its init process has started.
+    pub fn find() -> Option<InitLink> {
+        std::env::var_os(VARIABLE)?;
+        PacketChannel::to_parent().ok().map(InitLink)
+    }
+
+    /// A duplicate, for a successor; `None` without free descriptors.
+    pub fn share(&self) -> Option<OwnedFd> {
+        self.0.as_fd().try_clone_to_owned().ok()
+    }
+
+    /// Announces that this process is the server now.
+    pub fn announce(&self) {
+        // Without an init process there is nothing to announce.
+        let pid = std::process::id().to_be_bytes();
+        let _ = self.0.send(&pid, &[], SendMode::Try);
+    }
+}
+
+/// The server process, which a successor replaces in an upgrade.
+struct ServerProcess {
+    pid: Pid,
+    channel: PacketChannel,
+}
+
+impl ServerProcess {
+    /// Applies the announcements of successors.
+    fn update(&mut self) {
+        let now = Some(Instant::now());
+        let mut message = Vec::new();
+        while ready([Some(readable(&self.channel))], now).is_ok_and(|[is_ready]| is_ready) {
+            if self.channel.receive(&mut message).is_err() {
+                return;
+            }
+            let bytes = <[u8; 4]>::try_from(&message[..]);
+            let pid = bytes.map(u32::from_be_bytes).unwrap_or_default();
+            if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+                self.pid = pid;
+            }
+        }
+    }
+}
+
+fn start() -> std::io::Result<(ServerProcess, Signals)> {
     // The signals are registered before the child starts, so that none is lost.
     let signals = Signals::new(
         FORWARDED
@@ -86,39 +150,49 @@ fn start() -> std::io::Result<(Child, Signals)> {
     command.arg0(name).args(arguments).env(VARIABLE, "1");
     // The terminal signals a whole process group. In a separate group the server gets each signal only once, from here.
     command.process_group(0);
-    Ok((command.spawn()?, signals))
+    let (channel, peer) = PacketChannel::pair()?;
+    command.stdin(peer);
+    let server = command.spawn()?;
+    let pid = Pid::from_child(&server);
+    Ok((ServerProcess { pid, channel }, signals))
 }
 
 /// Forwards signals and reaps processes until the server has ended.
-fn reap(server: Child, mut signals: Signals) -> ExitCode {
+fn reap(mut server: ServerProcess, mut signals: Signals) -> ExitCode {
     // Other processes of the same user must not read this process's environment, which may hold secrets.
     if let Err(error) = hide_process() {
         terminal_output::note(format_args!("warning: {error}"));
     }
-    let server = Pid::from_child(&server);
     loop {
         for number in signals.wait() {
             let forwarded = FORWARDED.iter().find(|(listed, _)| *listed == number);
             if let Some((_, signal)) = forwarded {
+                server.update();
                 // The server is not reaped yet, so its process number can't belong to another process.
-                let _ = kill_process(server, *signal);
+                let _ = kill_process(server.pid, *signal);
             }
         }
         // SIGCHLD is not queued: one signal may stand for several ended processes.
-        if let Some(code) = reap_ended(server) {
+        if let Some(code) = reap_ended(&mut server) {
             return code;
         }
     }
 }
 
-/// Reaps all ended processes; returns the server's exit code if it is among them.
-fn reap_ended(server: Pid) -> Option<ExitCode> {
+/// Reaps all ended processes; returns the server's exit code if it is among them, and no successor has replaced it.
+fn reap_ended(server: &mut ServerProcess) -> Option<ExitCode> {
     loop {
         match wait(WaitOptions::NOHANG) {
-            Ok(Some((pid, status))) if pid == server => {
-                return Some(exit_code(ExitStatus::from_raw(status.as_raw())));
+            Ok(Some((pid, status))) => {
+                // A successor announces itself before its predecessor ends.
+                server.update();
+                // Until its predecessor has ended, a successor is not a child of this process, so its end may have been
+                // collected elsewhere.
+                if pid == server.pid || test_kill_process(server.pid).is_err() {
+                    return Some(exit_code(ExitStatus::from_raw(status.as_raw())));
+                }
             }
-            Ok(Some(_)) | Err(Errno::INTR) => {}
+            Err(Errno::INTR) => {}
             Ok(None) | Err(_) => return None,
         }
     }

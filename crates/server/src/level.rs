@@ -74,6 +74,15 @@ pub struct ManagedLevel {
     pub startup_warning: Option<String>,
 }
 
+/// When a level attaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LevelStart {
+    /// At once.
+    Now,
+    /// When the server asks for it, because the level of its predecessor is attached until then.
+    Later,
+}
+
 /// The child processes of the level in front of this server: the level's supervisor and daemon.
 pub trait LevelProcesses {
     /// Starts a thread that receives the daemon's requests for responses and passes them to this server's workers.
@@ -81,6 +90,9 @@ pub trait LevelProcesses {
     /// # Errors
     /// When no thread can be started.
     fn start_answering(&self, running: Arc<Mutex<RunningServer>>) -> io::Result<()>;
+
+    /// Returns a function that attaches a level that was started with [`LevelStart::Later`].
+    fn attach_later(&self) -> Box<dyn FnOnce() + Send>;
 
     /// Ends the level, and waits until its supervisor and daemon have ended. Meanwhile each open connection migrates to
     /// a kernel socket with its next segment, so this server's listeners must still be open.

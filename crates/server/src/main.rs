@@ -58,15 +58,21 @@ mod stubs;
 mod terminal_output;
 mod top;
 mod traces;
+mod upgrade;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
+use lowroad_config::Config;
 use lowroad_engine::{panic_policy, tasks};
 use lowroad_handler::allocator::MimallocAllocator;
 use lowroad_handler::memory::CountingAllocator;
+use lowroad_privileges::starter::{self, ProgramStart};
 
 use cli::{CliCommand, CommandLine};
+use process::ServerStart;
+use upgrade::predecessor::Predecessor;
 
 /// Counts allocations, because SQL pages have a memory limit. Uses mimalloc: a request to a handler makes about a dozen
 /// allocations, which are slow with the C library's allocator (docs/decisions/0011-mimalloc.md).
@@ -113,17 +119,33 @@ fn main() -> ExitCode {
     panic_policy::vital(|| run(command))
 }
 
+/// Runs a server with the configuration of `load`. In an upgrade, tells the predecessor why this process can't start.
+fn run_server(
+    source: Option<PathBuf>,
+    load: impl FnOnce() -> Result<Config, String>,
+) -> Result<(), String> {
+    // Before the environment changes.
+    let program = ProgramStart::of_this_process();
+    let program = program.map_err(|error| format!("the program's file is unknown: {error}"));
+    let mut predecessor = Predecessor::connect()?;
+    let start = ServerStart {
+        source,
+        front: None,
+        program,
+        predecessor: &mut predecessor,
+    };
+    let result = load().and_then(|config| process::run(config, start));
+    if let (Err(reason), Some(predecessor)) = (&result, &predecessor) {
+        predecessor.report_failure(reason);
+    }
+    result
+}
+
 fn run(command: CliCommand) -> ExitCode {
     let result = match command {
-        CliCommand::Serve(serve) => serve
-            .config()
-            .and_then(|config| process::run(config, None, None)),
-        CliCommand::Accelerate(accelerate) => accelerate
-            .config()
-            .and_then(|config| process::run(config, None, None)),
-        CliCommand::Run { config } => {
-            cli::load(&config).and_then(|loaded| process::run(loaded, Some(config), None))
-        }
+        CliCommand::Serve(serve) => run_server(None, || serve.config()),
+        CliCommand::Accelerate(accelerate) => run_server(None, || accelerate.config()),
+        CliCommand::Run { config } => run_server(Some(config.clone()), || cli::load(&config)),
         CliCommand::Check { config } => match config_check::check(&config) {
             Ok(config_check::CheckOutcome::Warnings) => {
                 return ExitCode::from(config_check::WARNINGS_CODE);
@@ -148,6 +170,7 @@ fn run(command: CliCommand) -> ExitCode {
         CliCommand::ManPages { folder } => man_pages::pages(&folder),
         CliCommand::Reload(args) => admin::reload(&args),
         CliCommand::Maintenance(args) => admin::maintenance(&args),
+        CliCommand::Upgrade(args) => admin::upgrade(&args),
         CliCommand::Stop(args) => admin::stop(&args),
         CliCommand::Image { image } => image::run(&image),
         #[cfg(feature = "modules")]
@@ -173,6 +196,7 @@ fn run(command: CliCommand) -> ExitCode {
                 gid: group,
             },
         ),
+        CliCommand::Starter => starter::serve(),
         CliCommand::New { template } => scaffold::write(&template),
         CliCommand::Explain(explain) => softirq::explain(&explain),
         CliCommand::Attach(attach) => softirq::attach(&attach),
@@ -191,8 +215,9 @@ fn run(command: CliCommand) -> ExitCode {
         CliCommand::Trust => lowroad_tls_listener::trust().and_then(terminal_output::out),
         CliCommand::Doctor(doctor) => softirq::doctor(&doctor),
     };
-    // The helper that opens root's files must not outlive the command.
+    // The processes with root's rights must not outlive the command.
     lowroad_privileges::helper::end();
+    starter::end();
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {

@@ -32,6 +32,7 @@ use lowroad_handler::secrets;
 use lowroad_log::{ErrorLogger, LineSink};
 use lowroad_privileges::account;
 use lowroad_privileges::hide_process;
+use lowroad_privileges::starter::{self, ProgramStart};
 use lowroad_response_cache::calls::HandlerCalls;
 use lowroad_response_cache::handler_outcome::{HandlerOutcome, OutcomeSender};
 use lowroad_routes::applications::ApplicationSet;
@@ -40,20 +41,21 @@ use lowroad_routes::routes::Route;
 use lowroad_site::access::{LogWorker, WorkerAccessLog};
 use lowroad_site::decision::SiteService;
 use lowroad_site::explain_files;
-use lowroad_site::listeners::{ListenerAddresses, ListenerSet};
+use lowroad_site::listeners::{HandedSockets, ListenerAddresses, ListenerSet};
 use lowroad_site::request_traces::WorkerTracer;
 use lowroad_site::sites::SiteTable;
 use lowroad_store::SharedStore;
 use lowroad_store::change_feed::ChangeFeed;
 use lowroad_store::clock;
-use lowroad_store::disk_cache::{self, DiskCache, PurgeWaiters};
+use lowroad_store::disk_cache::{self, DiskCache};
 use lowroad_store::watch::FolderWatcher;
 use lowroad_tls_listener::TlsListeners;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
 use crate::admin::listeners::AdminListeners;
-use crate::events::MainEvent;
-use crate::level::{ConnectionInterceptor, LevelProcesses};
+use crate::events::{CommandReply, MainEvent};
+use crate::init::InitLink;
+use crate::level::{ConnectionInterceptor, LevelProcesses, LevelStart};
 use crate::level_sites::LevelSites;
 use crate::log_writers::{self, LogWriters};
 use crate::map_files::MapFollower;
@@ -64,23 +66,40 @@ use crate::secret_file;
 use crate::site_files::SiteFollower;
 use crate::start_settings::StartSettings;
 use crate::traces::TraceExport;
-use crate::{limits, softirq};
+use crate::upgrade::control::UpgradeControl;
+use crate::upgrade::messages::ToSuccessor;
+use crate::upgrade::predecessor::Predecessor;
+use crate::upgrade::successor::{PassedDescriptors, ReadySuccessor};
+use crate::{limits, softirq, upgrade};
 
 /// Interval between checks for changed error pages, certificates and document roots.
 const SITES_INTERVAL: Duration = Duration::from_millis(500);
 /// Additional time after the drain timeout in which workers must end.
 const EXIT_GRACE_MS: u64 = 2_000;
 
-/// Runs a server until it ends. A reload reads `source` again. With a `front`, the server intercepts the connections of
-/// another server.
+/// How a server was started.
+pub struct ServerStart<'a> {
+    /// The configuration file, which a reload reads again.
+    pub source: Option<PathBuf>,
+    /// Makes the server intercept the connections of another server.
+    pub front: Option<Box<dyn ConnectionInterceptor>>,
+    /// The program that an upgrade starts, or the reason why there is none.
+    pub program: Result<ProgramStart, String>,
+    /// The process from which the server takes over; taken once it has.
+    pub predecessor: &'a mut Option<Predecessor>,
+}
+
+/// Runs a server until it ends.
 ///
 /// # Errors
 /// When the server can't start: the reason and a remedy.
-pub fn run(
-    mut config: Config,
-    source: Option<PathBuf>,
-    mut front: Option<Box<dyn ConnectionInterceptor>>,
-) -> Result<(), String> {
+pub fn run(mut config: Config, start: ServerStart<'_>) -> Result<(), String> {
+    let ServerStart {
+        source,
+        mut front,
+        program,
+        predecessor,
+    } = start;
     // The default cache size must fit into a container's memory limit.
     memory::fit_cache(&mut config.server);
     // Removes secrets from the environment, which is safe only in a single-threaded process.
@@ -89,6 +108,10 @@ pub fn run(
     // The logs are opened with root's rights; later the privileged helper reopens them.
     let logs = LogWriters::open(&config, account.as_ref())?;
     let logger = logs.logger();
+    let init = match predecessor {
+        Some(predecessor) => predecessor.take_init(),
+        None => InitLink::find(),
+    };
     // Marks inherited descriptors close-on-exec, so that CGI programs do not get them.
     if let Err(error) = lowroad_engine::set_descriptors_cloexec() {
         logger.warn(format_args!(
@@ -99,13 +122,18 @@ pub fn run(
     // Ports below 1024 need root or CAP_NET_BIND_SERVICE (ip(7)).
     let mut listeners = ListenerSet::default();
     // Each worker has its own socket for each listener.
-    let new_sockets = listeners.open(&config, worker_count(&config))?;
+    let mut no_sockets = HandedSockets::default();
+    let handed = match predecessor {
+        Some(predecessor) => predecessor.sockets(),
+        None => &mut no_sockets,
+    };
+    let new_sockets = listeners.open_with(&config, worker_count(&config), handed)?;
     if let Some(front) = &mut front {
         front.intercept(&mut listeners, &new_sockets)?;
     }
     // TLS is prepared before root is given up, because usually only root can read private keys.
     let tls = TlsListeners::start(&config, &logger, account.as_ref())?;
-    let mut admin = AdminListeners::open(&config, &tls)?;
+    let mut admin = AdminListeners::open(&config, &tls, predecessor.as_mut())?;
     let traces = TraceExport::open(config.traces.as_ref())?;
     let open_secrets = secret_file::warnings(config.document.secret_files());
     for warning in admin.warnings().chain(&open_secrets) {
@@ -116,9 +144,29 @@ pub fn run(
     }
     let changes = Arc::<ChangeFeed>::default();
     // The folder is locked before `drop_root` changes the owner of the files in it.
-    let disk_cache = take_disk_cache(&config, &logger)?;
-    let managed_level =
-        softirq::managed_level::start(&config, logs.access_sinks(), &logger, &changes)?;
+    // The predecessor has the folder until it drains.
+    let disk_cache = match predecessor {
+        Some(_) => None,
+        None => take_disk_cache(&config, &logger)?,
+    };
+    let level_start = match predecessor {
+        Some(_) => LevelStart::Later,
+        None => LevelStart::Now,
+    };
+    let managed_level = softirq::managed_level::start(
+        &config,
+        logs.access_sinks(),
+        &logger,
+        &changes,
+        level_start,
+    )?;
+    let starter_note = match (&account, &program) {
+        // Started while this process is root, so that a successor can have root's rights at its start.
+        (Some(_), Ok(program)) => starter::start(program).err(),
+        _ => None,
+    };
+    let starter_note =
+        starter_note.map(|error| format!("this server can't be upgraded while it runs: {error}"));
     let helper_note = match &account {
         Some(account) => account.drop_root(&config, source.as_deref())?,
         None => None,
@@ -132,6 +180,7 @@ pub fn run(
         managed_level.startup_warning,
         user_note,
         helper_note,
+        starter_note,
     ]
     .into_iter()
     .flatten()
@@ -150,7 +199,6 @@ pub fn run(
     let worker_handles = drivers.iter().map(|driver| driver.worker_handle().clone());
     let handler_runtime =
         HandlerRuntime::start(logger.clone(), worker_handles.collect()).map_err(text)?;
-    let (tier, purge_waiters) = open_tier(&config, disk_cache, &helpers, &logger).unzip();
     // Handlers are opened after root is given up, so that they open their files as the server's user.
     let mut running = prepare(ServerParts {
         config,
@@ -159,14 +207,9 @@ pub fn run(
         helpers: &helpers,
         handler_runtime,
         logger,
-        tier,
         changes,
     })?;
-    if let (Some(tier), Some(purge_waiters)) = (running.store.tier(), purge_waiters) {
-        let (store, logger) = (running.store.clone(), running.logger.clone());
-        tier.start_maintenance(purge_waiters, store, logger)
-            .map_err(text)?;
-    }
+    open_disk_cache(&running, disk_cache, &helpers).map_err(text)?;
     running.tls.keep(&running.config, &running.logger)?;
     running.fd_limit = fd_limit;
     running.sinks = logs.sinks();
@@ -219,14 +262,47 @@ pub fn run(
     }
     start_site_follower(running.clone()).map_err(text)?;
     let is_ending = || end_requested.load(Ordering::Relaxed);
-    let applications = lock(&running).config.applications.clone();
+    let all_applications = lock(&running).config.applications.clone();
+    let mut applications = all_applications.clone();
+    if let Some(predecessor) = &predecessor {
+        applications.retain(|application| !predecessor.runs(application));
+    }
     update_applications(&running, &applications, is_ending)?;
+    if let Some(predecessor) = predecessor {
+        take_over(predecessor, &running, &helpers)?;
+    }
     // Clients are accepted last: if descriptors are few, early clients would use up those that the start needs.
     listen(&lock(&running), new_sockets);
     warn_about_unserved(&lock(&running));
     announce(&lock(&running));
+    let upgrade_sender = sender.clone();
     if let Some(front) = &front {
         front.report_ready(sender).map_err(text)?;
+    }
+    if let Some(init) = &init {
+        init.announce();
+    }
+    // This process serves from here on: later failures don't concern the predecessor.
+    if let Some(predecessor) = predecessor.take() {
+        let level = managed_level.processes.as_ref();
+        let attach_level = level.map(|level| level.attach_later());
+        let has_waiting_applications = applications.len() < all_applications.len();
+        let events = upgrade_sender.clone();
+        let follow = move || {
+            predecessor.wait_for(&ToSuccessor::LevelReleased);
+            if let Some(attach_level) = attach_level {
+                attach_level();
+            }
+            if has_waiting_applications {
+                predecessor.wait_for_end();
+                // This process may be ending.
+                let _ = events.send(MainEvent::PredecessorEnded);
+            }
+        };
+        thread::Builder::new()
+            .name("takeover".into())
+            .spawn(follow)
+            .map_err(text)?;
     }
     // The call fails without a service manager, because there is no socket to notify.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
@@ -238,6 +314,9 @@ pub fn run(
         reopen_logs: &|| logs.reopen(&logger),
         level_processes: managed_level.processes,
         front,
+        upgrade: UpgradeControl::new(program, upgrade_sender),
+        admin: &mut admin,
+        init,
     };
     run_main_loop(&running, &events, environment);
     lock(&running).handler_runtime.end();
@@ -285,21 +364,58 @@ fn disable_disk_cache(path: &Path, reason: &dyn std::fmt::Display, logger: &Erro
     }
 }
 
-/// Opens the disk cache in its folder.
-fn open_tier(
-    config: &Config,
+/// Opens the disk cache in its folder, and starts its threads. If that fails, the server runs without a disk cache.
+///
+/// # Errors
+/// No thread is available.
+fn open_disk_cache(
+    running: &RunningServer,
     folder: Option<DiskFolder>,
     helpers: &HelperPool,
-    logger: &ErrorLogger,
-) -> Option<(Arc<DiskCache>, PurgeWaiters)> {
-    let (folder, path) = (folder?, config.server.disk_cache.as_ref()?);
-    let len_max = config.server.disk_cache_len_max;
-    let result = DiskCache::open(folder, path, len_max, helpers.clone());
-    let report = |error: &std::io::Error| {
-        let reason = format!("the store in {} can't be opened: {error}", path.display());
-        disable_disk_cache(path, &reason, logger);
+) -> std::io::Result<()> {
+    let config = &running.config.server;
+    let (Some(folder), Some(path)) = (folder, &config.disk_cache) else {
+        return Ok(());
     };
-    result.inspect_err(report).ok()
+    match DiskCache::open(folder, path, config.disk_cache_len_max, helpers.clone()) {
+        Ok((disk_cache, purge_waiters)) => {
+            let (store, logger) = (running.store.clone(), running.logger.clone());
+            store.add_disk_cache(disk_cache.clone());
+            disk_cache.start_maintenance(purge_waiters, store, logger)
+        }
+        Err(error) => {
+            let reason = format!("the store in {} can't be opened: {error}", path.display());
+            disable_disk_cache(path, &reason, &running.logger);
+            Ok(())
+        }
+    }
+}
+
+/// Takes over from the predecessor: when this returns, this process accepts connections, and has the disk cache.
+///
+/// # Errors
+/// The predecessor goes on, so this process must end: a message for the operator.
+fn take_over(
+    predecessor: &mut Predecessor,
+    running: &Mutex<RunningServer>,
+    helpers: &HelperPool,
+) -> Result<(), String> {
+    predecessor.announce_ready()?;
+    let running = lock(running);
+    if running.config.server.disk_cache.is_some() {
+        predecessor.wait_for(&ToSuccessor::DiskReleased);
+        // From here on this process must serve: an error disables the disk cache, as after a failure of the disk.
+        let folder = take_disk_cache(&running.config, &running.logger).unwrap_or_else(|error| {
+            running
+                .logger
+                .error(format_args!("continues without disk_cache: {error}"));
+            None
+        });
+        if let Err(error) = open_disk_cache(&running, folder, helpers) {
+            running.logger.error(format_args!("disk_cache: {error}"));
+        }
+    }
+    Ok(())
 }
 
 /// The parts of the running server that are opened or started before it.
@@ -310,7 +426,6 @@ struct ServerParts<'a> {
     helpers: &'a HelperPool,
     handler_runtime: HandlerRuntime,
     logger: ErrorLogger,
-    tier: Option<Arc<DiskCache>>,
     changes: Arc<ChangeFeed>,
 }
 
@@ -323,7 +438,6 @@ fn prepare(parts: ServerParts<'_>) -> Result<RunningServer, String> {
         helpers,
         handler_runtime,
         logger,
-        tier,
         changes,
     } = parts;
     let handler_set = handler_runtime.open(&config)?;
@@ -334,7 +448,7 @@ fn prepare(parts: ServerParts<'_>) -> Result<RunningServer, String> {
         .map_err(|error| format!("no memory for the cache: {error}"))?;
     store.store_purges().log_to(logger.clone());
     let store = store.with_variants_max(config.server.cache_variants_max);
-    let store = Arc::new(store.with_disk_cache(tier));
+    let store = Arc::new(store);
     handler_runtime.drop_changed(&store, &changes);
     let object_len_max = config.server.cache_object_len_max;
     let watcher = FolderWatcher::start(changes.clone());
@@ -464,16 +578,61 @@ struct ProcessEnvironment<'a> {
     level_processes: Option<Box<dyn LevelProcesses>>,
     /// Intercepts another server's connections.
     front: Option<Box<dyn ConnectionInterceptor>>,
+    upgrade: UpgradeControl,
+    admin: &'a mut AdminListeners,
+    init: Option<InitLink>,
+}
+
+impl ProcessEnvironment<'_> {
+    /// Reloads the configuration.
+    fn reload(&self, running: &Mutex<RunningServer>) -> Result<String, String> {
+        (self.reopen_logs)();
+        // A successor that is starting has read the configuration and has the sockets already.
+        if self.upgrade.is_in_progress() {
+            return Err(upgrade::control::IN_PROGRESS.to_owned());
+        }
+        reload::reload(running, self.source, self.is_ending)
+    }
+
+    /// Starts the applications whose addresses the predecessor has used until now.
+    fn start_waiting_applications(&self, running: &Mutex<RunningServer>) {
+        let applications = lock(running).config.applications.clone();
+        if let Err(error) = update_applications(running, &applications, self.is_ending) {
+            lock(running).logger.error(format_args!("{error}"));
+        }
+    }
+
+    /// Starts an upgrade.
+    fn start_upgrade(&mut self, running: &Arc<Mutex<RunningServer>>, reply: Option<CommandReply>) {
+        let passed = PassedDescriptors {
+            admin: self.admin.share_tcp(),
+            init: self.init.as_ref().and_then(InitLink::share),
+        };
+        self.upgrade.request(running, passed, reply);
+    }
+
+    /// Ends the level in the kernel, or the interception of connections. Called first at a shutdown, while the listeners
+    /// are still open, because the level's connections migrate to them.
+    fn end_levels(&mut self) {
+        if let Some(processes) = self.level_processes.take() {
+            processes.end();
+        }
+        if let Some(front) = &mut self.front {
+            front.end_interception();
+        }
+    }
 }
 
 /// Handles signals and events until all workers have drained, or the drain timeout has passed.
 fn run_main_loop(
-    running: &Mutex<RunningServer>,
+    running: &Arc<Mutex<RunningServer>>,
     events: &Receiver<MainEvent>,
     mut environment: ProcessEnvironment<'_>,
 ) {
     let mut drain_end: Option<Instant> = None;
     let mut alive = lock(running).workers.len();
+    // Kept until the end of this process, which the successor notices by its closed channel.
+    let mut successor = None;
     while alive > 0 {
         let remaining = drain_end.map(|end| end.saturating_duration_since(Instant::now()));
         let event = match remaining {
@@ -483,39 +642,73 @@ fn run_main_loop(
         match event {
             Ok(MainEvent::WorkerEnded) => alive -= 1,
             Ok(MainEvent::Signal(SIGHUP)) => {
-                (environment.reopen_logs)();
                 // `reload` has logged the result.
-                let _ = reload::reload(running, environment.source, environment.is_ending);
+                let _ = environment.reload(running);
             }
             Ok(MainEvent::Reload(reply)) => {
-                (environment.reopen_logs)();
-                let result = reload::reload(running, environment.source, environment.is_ending);
                 // The admin client may have closed its connection.
-                let _ = reply.send(result);
+                let _ = reply.send(environment.reload(running));
             }
+            Ok(MainEvent::PredecessorEnded) => environment.start_waiting_applications(running),
             Ok(MainEvent::Signal(SIGUSR1)) => (environment.reopen_logs)(),
+            Ok(MainEvent::Signal(SIGUSR2)) if drain_end.is_none() => {
+                environment.start_upgrade(running, None);
+            }
+            Ok(MainEvent::Upgrade(reply)) if drain_end.is_none() => {
+                environment.start_upgrade(running, Some(reply));
+            }
+            // The server is ending; dropping the reply tells the client.
+            Ok(MainEvent::Signal(SIGUSR2) | MainEvent::Upgrade(_)) => {}
+            Ok(MainEvent::UpgradePrepared(Ok(late))) if drain_end.is_some() => late.kill(),
+            Ok(MainEvent::UpgradePrepared(result)) => {
+                if let Some(ready) = environment.upgrade.finish(running, result) {
+                    drain_end = Some(hand_over(running, &ready, &mut environment));
+                    successor = Some(ready);
+                }
+            }
             // A second signal ends the process without waiting for the drain.
-            Ok(MainEvent::Signal(_)) if drain_end.is_some() => {
+            Ok(MainEvent::Signal(_)) if drain_end.is_some() && successor.is_none() => {
                 lock(running)
                     .logger
                     .warn(format_args!("second signal: ending at once"));
                 return;
             }
             Ok(MainEvent::Signal(_)) => {
-                // The level ends first, while the listeners are still open, because the level's connections migrate to
-                // them.
-                if let Some(processes) = environment.level_processes.take() {
-                    processes.end();
-                }
-                if let Some(front) = &mut environment.front {
-                    front.end_interception();
-                }
+                environment.end_levels();
+                // The call fails without a service manager; the drain does not depend on it.
+                let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
                 drain_end = Some(drain(&lock(running)));
             }
             Err(_) => return,
         }
     }
+    if successor.is_some() {
+        environment.admin.wait_for_end();
+    }
     lock(running).logger.info(format_args!("ended"));
+}
+
+/// Hands the server over to a process that is ready, and begins to drain this one. Returns the time at which the drain
+/// ends at the latest.
+fn hand_over(
+    running: &Mutex<RunningServer>,
+    successor: &ReadySuccessor,
+    environment: &mut ProcessEnvironment<'_>,
+) -> Instant {
+    // Only the main process may name another one (sd_notify(3), NotifyAccess=main).
+    let process = successor.report.process;
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::MainPid(process)]);
+    // Not locked meanwhile: the disk may be slow, and workers still answer.
+    let store = lock(running).store.clone();
+    store.release_disk_cache();
+    successor.release(ToSuccessor::DiskReleased);
+    environment.admin.stop();
+    // While the listeners are open, since the level's connections migrate to them.
+    environment.end_levels();
+    successor.release(ToSuccessor::LevelReleased);
+    let running = lock(running);
+    successor.take_over_listeners(&running);
+    drain(&running)
 }
 
 fn drain(running: &RunningServer) -> Instant {
@@ -524,8 +717,6 @@ fn drain(running: &RunningServer) -> Instant {
     running.logger.info(format_args!(
         "draining: {open} connections, at most {timeout_ms} ms"
     ));
-    // The call fails without a service manager; the drain does not depend on it.
-    let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     for worker in &running.workers {
         worker.post(MailboxMessage::Drain { timeout_ms });
     }
@@ -535,7 +726,7 @@ fn drain(running: &RunningServer) -> Instant {
 
 fn listen_for_signals(events: Sender<MainEvent>) -> std::io::Result<()> {
     let mut signals =
-        signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1])?;
+        signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2])?;
     thread::Builder::new()
         .name("signals".into())
         .spawn(move || {

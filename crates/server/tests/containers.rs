@@ -121,6 +121,45 @@ fn process_1_reaps_orphans_of_programs() {
 }
 
 #[test]
+fn process_1_stays_while_servers_are_upgraded() {
+    if !can_unshare("process_1_stays_while_servers_are_upgraded") {
+        return;
+    }
+    let folder = TempFolder::new();
+    folder.file("www/a.txt", "a");
+    let at = folder.path().display();
+    let config = folder.file(
+        "lowroad.toml",
+        format!(
+            "[server]\nworkers = 1\nuser = \"root\"\nadmin = \"{at}/admin\"\n\
+             [[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{at}/www\"\n"
+        ),
+    );
+    let mut command = Command::new("unshare");
+    command
+        .args(["--kill-child", "-pf", "--mount-proc", PROGRAM, "run", "-c"])
+        .arg(config);
+    let mut server = TestServer::spawn(command);
+    let init = child_of(server.pid());
+    for _ in 0..3 {
+        let upgraded = Command::new(PROGRAM)
+            .args(["upgrade", "--admin"])
+            .arg(folder.path().join("admin"))
+            .output()
+            .expect("the program");
+        assert!(upgraded.status.success(), "{upgraded:?}");
+        assert_eq!(server.get("/a.txt").text(), "a");
+        server.wait_for_error_line("info ended");
+    }
+    // Process 1 passes signals on to the last server, and ends with it.
+    let sent = Command::new("kill")
+        .args(["-s", "TERM", &init.to_string()])
+        .status();
+    assert!(sent.expect("kill").success());
+    assert_eq!(server.wait_for_end().code(), Some(0));
+}
+
+#[test]
 fn server_starts_if_an_origin_name_can_not_be_resolved() {
     if !can_unshare("server_starts_if_an_origin_name_can_not_be_resolved") {
         return;

@@ -1,6 +1,7 @@
 //! The addresses on which the server listens, and each worker's sockets.
 
 mod addresses;
+mod handed_sockets;
 mod socket_activation;
 
 use std::collections::HashMap;
@@ -15,7 +16,9 @@ use lowroad_engine::listener::{ListenSocket, probe};
 use rustix::io::Errno;
 
 pub use addresses::ListenerAddresses;
+pub use handed_sockets::{HandedSockets, SocketLabel, SocketOrigin};
 use socket_activation::AdoptedSocket;
+pub use socket_activation::ListenerScheme;
 
 /// The time within which workers must have closed a listener; a reload that needs the address again waits this long at
 /// most.
@@ -94,8 +97,21 @@ impl ListenerSet {
     /// # Errors
     /// An address that cannot be opened, and the reason. The set is unchanged then.
     pub fn open(&mut self, config: &Config, workers: usize) -> Result<NewSockets, String> {
+        self.open_with(config, workers, &mut HandedSockets::default())
+    }
+
+    /// As [`ListenerSet::open`], but takes the sockets of an earlier process where it has some.
+    ///
+    /// # Errors
+    /// As [`ListenerSet::open`].
+    pub fn open_with(
+        &mut self,
+        config: &Config,
+        workers: usize,
+        handed: &mut HandedSockets,
+    ) -> Result<NewSockets, String> {
         let mut new_sockets: NewSockets = (0..workers).map(|_| Vec::new()).collect();
-        self.adopt(&mut new_sockets)?;
+        self.adopt(&mut new_sockets, handed)?;
         // With sockets of a supervisor, no configured address is opened.
         if !self.adopted.is_empty() {
             return Ok(new_sockets);
@@ -116,13 +132,16 @@ impl ListenerSet {
             // At a port that is in use by this process, a probe would find the process's own sockets; bind reports
             // conflicts there.
             let own_addresses = || self.ids.keys().chain(&added[..index]);
-            let needs_probe =
-                address.port() != 0 && !own_addresses().any(|other| other.port() == address.port());
+            let mut earlier = handed.take_configured(*address, workers);
+            // The sockets of the earlier process are no conflict.
+            let needs_probe = earlier.is_empty()
+                && address.port() != 0
+                && !own_addresses().any(|other| other.port() == address.port());
             let mut open = |address: SocketAddr| {
                 if needs_probe {
                     self.probe(address)?;
                 }
-                open_all(address, id, &mut new_sockets)
+                open_all(address, id, &mut new_sockets, std::mem::take(&mut earlier))
             };
             let real = match open(*address) {
                 // Without IPv6, the IPv4 wildcard is used instead of the IPv6 wildcard.
@@ -142,6 +161,30 @@ impl ListenerSet {
             self.next += 1;
         }
         Ok(new_sockets)
+    }
+
+    /// Where the socket of a listener came from.
+    pub fn origin(&self, id: ListenerId) -> Option<SocketOrigin> {
+        if let Some(socket) = self.adopted.iter().find(|socket| socket.id == id) {
+            return Some(SocketOrigin::Activated {
+                position: id.0,
+                scheme: socket.scheme,
+            });
+        }
+        let mut ids = self.ids.iter();
+        let (address, _) = ids.find(|(_, listener_id)| **listener_id == id)?;
+        Some(SocketOrigin::Configured(*address))
+    }
+
+    /// The listener with sockets from this origin.
+    pub fn find_by_origin(&self, origin: SocketOrigin) -> Option<ListenerId> {
+        match origin {
+            SocketOrigin::Configured(address) => self.ids.get(&address).copied(),
+            SocketOrigin::Activated { position, .. } => {
+                let mut adopted = self.adopted.iter().map(|socket| socket.id);
+                adopted.find(|id| id.0 == position)
+            }
+        }
     }
 
     /// Checks that an address is free. If this server has recently closed the address, waits until its workers have
@@ -193,14 +236,22 @@ impl ListenerSet {
         unused.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Takes the supervisor's sockets on the first call.
-    fn adopt(&mut self, new_sockets: &mut NewSockets) -> Result<(), String> {
+    /// Takes the supervisor's sockets on the first call, from the supervisor or from the earlier process.
+    fn adopt(
+        &mut self,
+        new_sockets: &mut NewSockets,
+        handed: &mut HandedSockets,
+    ) -> Result<(), String> {
         // If there are listeners, the sockets were taken before, or there are none.
         if self.next > 0 {
             return Ok(());
         }
         let text = |error: io::Error| format!("can't use the supervisor's socket: {error}");
-        for (scheme, listener) in socket_activation::take().map_err(text)? {
+        let mut activated = handed.take_activated();
+        if activated.is_empty() {
+            activated = socket_activation::take().map_err(text)?;
+        }
+        for (scheme, listener) in activated {
             let id = ListenerId(self.next);
             self.next += 1;
             let address = listener.address();
@@ -228,16 +279,21 @@ fn is_without_ipv6(error: &io::Error) -> bool {
     )
 }
 
-/// Opens a socket for each worker; returns the actual address.
+/// Opens a socket for each worker, after the `earlier` ones are used up; returns the actual address.
 fn open_all(
     address: SocketAddr,
     id: ListenerId,
     new_sockets: &mut NewSockets,
+    earlier: Vec<ListenSocket>,
 ) -> io::Result<SocketAddr> {
     let mut real = address;
+    let mut earlier = earlier.into_iter();
     for sockets in new_sockets {
         // Port 0 is resolved by the first socket; the other sockets share the port by SO_REUSEPORT.
-        let listener = ListenSocket::open(real)?;
+        let listener = match earlier.next() {
+            Some(listener) => listener,
+            None => ListenSocket::open(real)?,
+        };
         real = listener.address().unwrap_or(real);
         sockets.push((id, listener));
     }

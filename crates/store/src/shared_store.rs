@@ -2,8 +2,8 @@
 
 use std::hash::BuildHasher;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use lowroad_cache::{CacheStore, StoreCounters};
 use lowroad_engine::arena::{BlockDraft, ResponseArena};
@@ -61,7 +61,9 @@ pub struct SharedStore {
     /// Objects for which the arena had no room.
     unplaced: AtomicU64,
     /// The disk cache, if there is one.
-    tier: Option<Arc<DiskCache>>,
+    tier: OnceLock<Arc<DiskCache>>,
+    /// Whether the disk cache belongs to another process now.
+    is_tier_released: AtomicBool,
     interleaving: Option<fn()>,
 }
 
@@ -95,7 +97,8 @@ impl SharedStore {
             variants_evicted: AtomicU64::new(0),
             outdated: AtomicU64::new(0),
             unplaced: AtomicU64::new(0),
-            tier: None,
+            tier: OnceLock::new(),
+            is_tier_released: AtomicBool::new(false),
             interleaving: None,
         })
     }
@@ -115,13 +118,22 @@ impl SharedStore {
         }
     }
 
-    /// Adds a disk cache. Its unfinished purges apply to this store, too.
-    pub fn with_disk_cache(self, tier: Option<Arc<DiskCache>>) -> SharedStore {
-        if let Some(tier) = &tier {
-            // The purges are replayed before the first look-up, since objects on disk may be older than these purges.
-            tier.replay_purges(&self.store_purges);
+    /// Adds a disk cache, unless there is one. Its unfinished purges apply to this store, too. To be called before the
+    /// first request.
+    pub fn add_disk_cache(&self, tier: Arc<DiskCache>) {
+        // The purges are replayed before the first look-up, since objects on disk may be older than these purges.
+        tier.replay_purges(&self.store_purges);
+        // Only a start adds a disk cache.
+        let _ = self.tier.set(tier);
+    }
+
+    /// Gives up the disk cache, if there is one, so that another process can open it. Blocks on the disk.
+    pub fn release_disk_cache(&self) {
+        if let Some(tier) = self.tier.get()
+            && !self.is_tier_released.swap(true, Relaxed)
+        {
+            tier.release();
         }
-        SharedStore { tier, ..self }
     }
 
     /// Sets the maximum number of variants of a response.
@@ -150,7 +162,10 @@ impl SharedStore {
     /// The disk cache, if there is one.
     #[inline]
     pub fn tier(&self) -> Option<&Arc<DiskCache>> {
-        self.tier.as_ref()
+        match self.is_tier_released.load(Relaxed) {
+            false => self.tier.get(),
+            true => None,
+        }
     }
 
     /// The hash of a key.
@@ -385,7 +400,7 @@ impl SharedStore {
     /// and after a restart once the rule is durable (`DiskCache::on_purges_durable`).
     pub fn purge(&self, purge: &PurgeRequest<'_>, kind: PurgeMode) {
         let generation = self.store_purges.add(purge, kind);
-        if let Some(tier) = &self.tier {
+        if let Some(tier) = self.tier() {
             // The rule was first added in memory, so that it applies to requests from now on, even before it is
             // durable.
             tier.note_purge(generation, purge, kind);
@@ -398,7 +413,7 @@ impl SharedStore {
         let objects = |shard: &Mutex<CacheStore<VariantSet>>| lock(shard).counters().objects;
         let count: u64 = self.shards.iter().map(objects).sum();
         // Objects on disk can't be compared here, and comparing too many objects would block the shards.
-        if self.tier.is_some() || count > COMPARED_MAX {
+        if self.tier().is_some() || count > COMPARED_MAX {
             return None;
         }
         let purged = |counters: PurgeCounters| counters.deleted + counters.stale;

@@ -73,13 +73,13 @@ impl EffectiveConfig {
     ) {
         for table in TABLES {
             let (own_parent, name) = table.path().rsplit_once('.').unwrap_or(("", table.path()));
-            if own_parent != parent {
-                continue;
-            }
             if own_parent == NAMED_TABLES.0 {
                 if parent.is_empty() {
                     self.write_named_tables(values, table, out);
                 }
+                continue;
+            }
+            if own_parent != parent {
                 continue;
             }
             let path = match path {

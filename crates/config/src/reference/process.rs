@@ -87,6 +87,12 @@ pub(super) const SERVER: TableReference = TableReference {
             "\"30s\"",
             "Graceful shutdown: how long requests in progress may take after SIGTERM.",
         ),
+        KeyReference::with_default(
+            "upgrade_timeout",
+            "duration, 1s to 1h",
+            "\"60s\"",
+            "`lowroad upgrade`: how long the new process may take until it is ready, with its applications. After that it is killed, and the running one goes on.",
+        ),
         KeyReference::with_described_default(
             "admin",
             "path",

@@ -40,6 +40,9 @@ pub struct ProcessConfig {
     /// Graceful shutdown: how long requests in progress may take after SIGTERM, in milliseconds.
     /// 0 to 1 hour. Default 30 000. Key `drain_timeout`.
     pub drain_timeout_ms: u64,
+    /// Upgrade: how long the new process may take until it is ready, in milliseconds; 1 second to 1 hour. Default 60 000.
+    /// Key `upgrade_timeout`.
+    pub upgrade_timeout_ms: u64,
     /// The admin socket; None = the server chooses the path.
     pub admin: Option<PathBuf>,
     /// Whether hot small responses are answered at the softirq level. Default `SoftirqMode::Off`.
@@ -97,6 +100,7 @@ impl Default for ProcessConfig {
             disk_cache_len_max: 10 << 30,
             helpers: 4,
             drain_timeout_ms: 30_000,
+            upgrade_timeout_ms: 60_000,
             admin: None,
             softirq: SoftirqMode::Off,
             fd_limit: 0,

@@ -986,7 +986,7 @@ fn mistakes_in_requests_of_origins_are_reported() {
         ),
         (
             request("host = \"$client\""),
-            "$client is not allowed here (allowed: $host, $authority, $site, $$ for a dollar sign)",
+            "$client is not allowed here (allowed: $host, $authority, $site, $map_NAME, $$ for a dollar sign)",
         ),
         (
             request("host = \"a/b\""),

@@ -306,6 +306,10 @@ impl MultiplexedConnection for Pair {
     fn is_closed(&self) -> bool {
         false
     }
+
+    fn requests(&self) -> usize {
+        self.taken.load(Relaxed)
+    }
 }
 
 /// Concurrent requests use first the connections of their worker, then new ones up to the limit, then those of other

@@ -87,11 +87,11 @@ pub fn is_roots(path: &Path) -> bool {
     )
 }
 
-/// Opens the configuration; the file itself, too, must be writable by root only.
+/// Opens a file for reading that only root can change: the file itself, too, must be writable by root only.
 ///
 /// # Errors
 /// If others can change the file or its path, or the file can't be opened.
-pub fn open_config(path: &Path) -> Result<File, UntrustedPath> {
+pub fn open_unchangeable(path: &Path) -> Result<File, UntrustedPath> {
     let file = open_read(path)?;
     let stat = fstat(&file)?;
     match stat.st_uid == 0 && stat.st_mode & 0o022 == 0 {
@@ -288,10 +288,10 @@ mod tests {
             assert!(!is_read(&format!("own/{name}")), "own/{name}");
         }
         // The file itself may belong to another user, unless it is the configuration.
-        assert!(open_config(&at("own/key")).is_ok());
+        assert!(open_unchangeable(&at("own/key")).is_ok());
         chown(at("own/key"), Some(NOBODY), None).expect("an owner");
         assert!(is_read("own/key"));
-        assert!(open_config(&at("own/key")).is_err());
+        assert!(open_unchangeable(&at("own/key")).is_err());
         assert!(open_log(&at("own/new.log")).is_ok() && at("own/new.log").is_file());
         assert!(open_log(&at("own/fifo")).is_err() && open_secret(&at("own/fifo")).is_err());
         assert!(open_secret(&at("own/secret")).is_ok());

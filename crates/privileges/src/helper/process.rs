@@ -86,7 +86,7 @@ impl HelperState {
     /// the server.
     fn reload_if_changed(&mut self) -> Result<(), UntrustedPath> {
         // The main file is checked at each request: with changed rights it permits nothing.
-        path_walk::open_config(&self.config)?;
+        path_walk::open_unchangeable(&self.config)?;
         if self.sources.are_unchanged() {
             return Ok(());
         }

@@ -19,7 +19,7 @@ use super::event_streams::EventStreams;
 use super::operations::{AdminOperation, AdminPermission, AdminRequest};
 use super::problem::AdminProblem;
 use super::service::{AdminOutcome, AdminReply};
-use crate::events::MainEvent;
+use crate::events::{CommandReply, MainEvent};
 use crate::limits;
 use crate::metrics;
 use crate::metrics::hot_urls::{HotUrls, QueryValues};
@@ -85,8 +85,9 @@ impl AdminActions {
             AdminOperation::Config => self.config(),
             AdminOperation::Explain => self.explain(request),
             AdminOperation::Purge => self.purge(request),
-            AdminOperation::Reload => self.reload(),
             AdminOperation::Maintenance => self.maintenance(request),
+            AdminOperation::Reload => self.command(MainEvent::Reload),
+            AdminOperation::Upgrade => self.command(MainEvent::Upgrade),
             AdminOperation::Stop => self.stop(),
             AdminOperation::Description => Ok(json(Bytes::from_static(OPENAPI.as_bytes()))),
         }
@@ -284,11 +285,11 @@ impl AdminActions {
         Ok(AdminReply::text(text))
     }
 
-    /// Requests a reload from the main thread and waits for its result.
-    fn reload(&self) -> AdminOutcome {
+    /// Sends a command to the main thread and waits for its result.
+    fn command(&self, event: impl FnOnce(CommandReply) -> MainEvent) -> AdminOutcome {
         let (done, result) = channel();
         // During a shutdown the main thread is gone: the message is dropped with its sender, so `recv` fails.
-        let _ = self.events_to_main.send(MainEvent::Reload(done));
+        let _ = self.events_to_main.send(event(done));
         match result.recv() {
             Ok(Ok(text)) => Ok(AdminReply::text(format!("{text}\n"))),
             Ok(Err(text)) => Err(AdminProblem::new(StatusCode::CONFLICT, text)),

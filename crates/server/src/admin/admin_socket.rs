@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
@@ -17,9 +17,20 @@ use super::server_search::{remove_dead, remove_if_dead, runtime_folder};
 /// The listen backlog.
 const QUEUE_LEN: i32 = 128;
 
+/// What to do with the socket of a running server at the same path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExistingSocket {
+    /// It belongs to another server, so opening fails.
+    Respect,
+    /// It belongs to the predecessor: the new socket replaces it, without a moment in which there is none.
+    Replace,
+}
+
 /// The open admin socket. Dropping it removes the socket file.
 pub struct AdminSocket {
     path: PathBuf,
+    /// The socket's file, which a successor may replace; `None` once it was removed or replaced.
+    file: Option<FileIdentity>,
     /// `None` after the service has taken it.
     listener: Option<UnixListener>,
 }
@@ -29,12 +40,12 @@ impl AdminSocket {
     ///
     /// # Errors
     /// The socket can't be created: a warning for the operator. The server runs without the socket.
-    pub fn open(path: Option<&Path>) -> Result<AdminSocket, String> {
+    pub fn open(path: Option<&Path>, existing: ExistingSocket) -> Result<AdminSocket, String> {
         let path = path.map_or_else(
             || runtime_folder().join(format!("{}.sock", std::process::id())),
             Path::to_path_buf,
         );
-        AdminSocket::open_at(&path).map_err(|error| no_socket(&path, &error))
+        AdminSocket::open_at(&path, existing).map_err(|error| no_socket(&path, &error))
     }
 
     /// Checks whether the socket at `path` could be created, without creating it. An existing socket is accepted: it
@@ -46,7 +57,7 @@ impl AdminSocket {
         check_place(path).map_err(|error| no_socket(path, &error))
     }
 
-    fn open_at(path: &Path) -> io::Result<AdminSocket> {
+    fn open_at(path: &Path, existing: ExistingSocket) -> io::Result<AdminSocket> {
         let path = path.to_path_buf();
         let own = runtime_folder();
         if path.parent() == Some(&own) {
@@ -56,8 +67,12 @@ impl AdminSocket {
         }
         // A killed server leaves its socket file behind, and bind(2) fails if the file exists.
         remove_if_dead(&path);
-        let listener = bind_for_owner(&path)?;
+        let listener = match existing {
+            ExistingSocket::Respect => bind_for_owner(&path)?,
+            ExistingSocket::Replace => replace(&path)?,
+        };
         Ok(AdminSocket {
+            file: Some(identity(&path)?),
             path,
             listener: Some(listener),
         })
@@ -67,6 +82,27 @@ impl AdminSocket {
     pub fn take_listener(&mut self) -> Option<OwnedFd> {
         self.listener.take().map(OwnedFd::from)
     }
+}
+
+/// The device and inode of a file.
+type FileIdentity = (u64, u64);
+
+fn identity(path: &Path) -> io::Result<FileIdentity> {
+    let metadata = path.symlink_metadata()?;
+    Ok((metadata.dev(), metadata.ino()))
+}
+
+/// Binds a socket at a temporary path, and renames it to `path`.
+fn replace(path: &Path) -> io::Result<UnixListener> {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(format!(".{}", std::process::id()));
+    let temporary = PathBuf::from(temporary);
+    let listener = bind_for_owner(&temporary)?;
+    if let Err(error) = std::fs::rename(&temporary, path) {
+        let _ = std::fs::remove_file(&temporary);
+        return Err(error);
+    }
+    Ok(listener)
 }
 
 fn no_socket(path: &Path, error: &io::Error) -> String {
@@ -112,20 +148,46 @@ fn bind_for_owner(path: &Path) -> io::Result<UnixListener> {
     Ok(UnixListener::from(socket))
 }
 
-impl Drop for AdminSocket {
-    fn drop(&mut self) {
+impl AdminSocket {
+    /// Removes the socket's file, unless a successor has replaced it. Called while the socket is open: afterwards another
+    /// file may get the same inode.
+    pub fn remove_file(&mut self) {
+        let file = self.file.take();
+        if file.is_none() || identity(&self.path).ok() != file {
+            return;
+        }
         // Fails if the folder belongs to another user and root was given up; then the next start removes the file.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
+impl Drop for AdminSocket {
+    fn drop(&mut self) {
+        self.remove_file();
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt;
     use std::os::unix::net::UnixStream;
 
     use super::*;
     use lowroad_testkit::TempFolder;
+
+    #[test]
+    fn replaced_socket_is_not_removed_by_its_predecessor() {
+        let folder = TempFolder::new();
+        let path = folder.path().join("admin");
+        let first = AdminSocket::open(Some(&path), ExistingSocket::Respect).expect("a socket");
+        assert!(AdminSocket::open(Some(&path), ExistingSocket::Respect).is_err());
+        let second = AdminSocket::open(Some(&path), ExistingSocket::Replace).expect("a socket");
+        drop(first);
+        UnixStream::connect(&path).expect("the second one");
+        drop(second);
+        assert!(!path.exists());
+        let left = folder.path().read_dir().expect("a folder").count();
+        assert_eq!(left, 0, "no temporary file is left");
+    }
 
     #[test]
     fn socket_mode_permits_only_the_owner() {

@@ -1,5 +1,5 @@
 //! The commands that query or control running servers through their admin sockets: `status`, `explain`, `purge`,
-//! `reload` and `stop`.
+//! `reload`, `upgrade` and `stop`.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -222,6 +222,15 @@ pub fn maintenance(args: &MaintenanceArgs) -> Result<(), String> {
         admin: args.admin.clone(),
     };
     terminal_output::out(send_command(&server, &target)?.into_text()?)
+}
+
+/// `lowroad upgrade`: waits until a new process has taken over.
+///
+/// # Errors
+/// When the new process can't start and the running one goes on, or if there is not exactly one server.
+pub fn upgrade(args: &ControlArgs) -> Result<(), String> {
+    let text = send_command(args, "/v1/upgrade")?.into_text()?;
+    terminal_output::out(text)
 }
 
 /// `lowroad stop`: waits until the server process has ended.

@@ -1,12 +1,14 @@
 //! Opens the admin addresses and starts the service on them.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use lowroad_config::Config;
 use lowroad_engine::counters::WorkerCounters;
@@ -23,14 +25,17 @@ use lowroad_tls_listener::{TlsEndpoint, TlsListeners};
 
 use super::access::AdminAccess;
 use super::actions::{AdminActions, EVENT_INTERVAL};
-use super::admin_socket::AdminSocket;
+use super::admin_socket::{AdminSocket, ExistingSocket};
 use super::service::{AdminMailbox, AdminService, TCP_LISTENER, UNIX_LISTENER};
 use crate::events::MainEvent;
 use crate::running_server::{RunningServer, lock};
+use crate::upgrade::predecessor::Predecessor;
 
 /// Helper threads for operations. If two of them wait, for example for a reload and a purge, scrapes are still
 /// answered.
 const HELPER_COUNT: usize = 4;
+/// How long responses may last after a successor has taken over.
+const DRAIN_MS: u64 = 5_000;
 
 /// The open admin addresses.
 pub struct AdminListeners {
@@ -41,24 +46,48 @@ pub struct AdminListeners {
     tls: Option<Arc<TlsEndpoint>>,
     access: Arc<AdminAccess>,
     access_warnings: Vec<String>,
+    /// The mailboxes of the event loops.
+    mailboxes: SharedMailboxes,
+    /// Disconnected once all event loops have ended.
+    ended: Option<Receiver<Infallible>>,
 }
 
+/// The mailboxes of the event loops that have started.
+type SharedMailboxes = Arc<Mutex<Vec<AdminMailbox>>>;
+
 impl AdminListeners {
-    /// Opens the addresses and reads the tokens. Called at the start, before root is given up.
+    /// Opens the addresses, or takes those of the predecessor, and reads the tokens. Called at the start, before root is
+    /// given up.
     ///
     /// # Errors
     /// The TCP address can't be opened, or a token can't be read. A missing Unix socket is only a warning.
-    pub fn open(config: &Config, tls: &TlsListeners) -> Result<AdminListeners, String> {
+    pub fn open(
+        config: &Config,
+        tls: &TlsListeners,
+        mut predecessor: Option<&mut Predecessor>,
+    ) -> Result<AdminListeners, String> {
         let admin = &config.admin;
+        let existing = match predecessor {
+            Some(_) => ExistingSocket::Replace,
+            None => ExistingSocket::Respect,
+        };
+        let mut tcp = |address| {
+            let predecessor = predecessor.as_mut();
+            match predecessor.and_then(|it| it.take_admin_socket(address)) {
+                Some(socket) => Ok(socket),
+                None => open_tcp(address)
+                    .map_err(|error| format!("admin.listen: can't listen at {address}: {error}")),
+            }
+        };
         Ok(AdminListeners {
-            unix: AdminSocket::open(config.server.admin.as_deref()),
+            unix: AdminSocket::open(config.server.admin.as_deref(), existing),
+            mailboxes: SharedMailboxes::default(),
+            ended: None,
             access: Arc::new(AdminAccess::new(admin).map_err(|error| format!("admin: {error}"))?),
             access_warnings: AdminAccess::warnings(admin),
             tls: tls.admin_endpoint(),
             tcp: match admin.listen {
-                Some(address) => Some(open_tcp(address).map_err(|error| {
-                    format!("admin.listen: can't listen at {address}: {error}")
-                })?),
+                Some(address) => Some(tcp(address)?),
                 None => None,
             },
         })
@@ -78,6 +107,38 @@ impl AdminListeners {
         let address = self.tcp.as_ref()?.address()?;
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         Some(format!("{scheme}://{address}/"))
+    }
+
+    /// A duplicate of the TCP socket, for a successor.
+    pub fn share_tcp(&self) -> Option<ListenSocket> {
+        self.tcp.as_ref()?.share().ok()
+    }
+
+    /// Ends the service, because a successor answers at its addresses. Open streams, such as those of dashboards, end soon
+    /// and are opened again by their clients.
+    pub fn stop(&mut self) {
+        if let Ok(socket) = &mut self.unix {
+            // Otherwise commands would find two servers.
+            socket.remove_file();
+        }
+        let mailboxes = self
+            .mailboxes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        for mailbox in mailboxes.iter() {
+            mailbox.post(MailboxMessage::HandOver(TCP_LISTENER));
+            mailbox.post(MailboxMessage::Drain {
+                timeout_ms: DRAIN_MS,
+            });
+        }
+    }
+
+    /// Waits until the event loops have ended after [`AdminListeners::stop`], so that their last responses are sent.
+    pub fn wait_for_end(&self) {
+        if let Some(ended) = &self.ended {
+            // Nothing is ever sent.
+            let _ = ended.recv_timeout(Duration::from_millis(2 * DRAIN_MS));
+        }
     }
 
     /// Starts the service on its own threads, which answer until the process ends. Each address has its own event loop and
@@ -100,6 +161,8 @@ impl AdminListeners {
             Some(socket) => Some(socket.share()?),
             None => None,
         };
+        let (is_running, ended) = channel();
+        self.ended = Some(ended);
         let sockets = unix.map(AdminListener::Unix).into_iter();
         for listener in sockets.chain(tcp.map(AdminListener::Tcp)) {
             let parts = AdminWorkerParts {
@@ -108,6 +171,8 @@ impl AdminListeners {
                 actions: actions.clone(),
                 helpers: helpers.clone(),
                 tls: self.tls.clone(),
+                mailboxes: self.mailboxes.clone(),
+                _is_running: is_running.clone(),
             };
             let logger = logger.clone();
             panic_policy::start("admin", move || {
@@ -139,10 +204,13 @@ struct AdminWorkerParts {
     actions: Arc<AdminActions>,
     helpers: HelperPool,
     tls: Option<Arc<TlsEndpoint>>,
+    mailboxes: SharedMailboxes,
+    /// Dropped when the loop has ended.
+    _is_running: Sender<Infallible>,
 }
 
 impl AdminWorkerParts {
-    /// Runs the event loop until the process ends. Returns only if the loop can't be started.
+    /// Runs the event loop until the process ends or a successor has taken over.
     fn run(&self) -> io::Result<()> {
         let driver = EpollDriver::new(self.helpers.clone())?;
         let mailbox: AdminMailbox = WorkerMailbox::new(driver.waker());
@@ -161,6 +229,10 @@ impl AdminWorkerParts {
             mailbox.clone(),
             self.tls.clone(),
         );
+        self.mailboxes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(mailbox.clone());
         let settings = Arc::new(settings());
         let (admission, counters) = (
             Arc::<ConnectionLimit>::default(),

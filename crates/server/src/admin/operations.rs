@@ -33,6 +33,8 @@ pub enum AdminOperation {
     Reload,
     /// Turns the maintenance mode of sites on or off.
     Maintenance,
+    /// Starts a new process of the program that takes over.
+    Upgrade,
     /// Ends the server gracefully.
     Stop,
     /// The OpenAPI document of this service.
@@ -49,7 +51,7 @@ pub enum AdminPermission {
 }
 
 /// The method, path, operation and permission of each operation; the OpenAPI document must have the same paths.
-pub const OPERATIONS: [(Method, &str, AdminOperation, AdminPermission); 14] = [
+pub const OPERATIONS: [(Method, &str, AdminOperation, AdminPermission); 15] = [
     (
         Method::Get,
         "/",
@@ -120,6 +122,12 @@ pub const OPERATIONS: [(Method, &str, AdminOperation, AdminPermission); 14] = [
         Method::Post,
         "/v1/maintenance",
         AdminOperation::Maintenance,
+        AdminPermission::Full,
+    ),
+    (
+        Method::Post,
+        "/v1/upgrade",
+        AdminOperation::Upgrade,
         AdminPermission::Full,
     ),
     (

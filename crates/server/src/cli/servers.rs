@@ -28,7 +28,7 @@ pub struct PurgeArgs {
     pub netns: Option<String>,
 }
 
-/// `lowroad reload` and `lowroad stop`.
+/// `lowroad reload`, `lowroad upgrade` and `lowroad stop`.
 #[derive(Args)]
 pub struct ControlArgs {
     /// The server's admin socket, if it is not at the default path, or several servers run

@@ -105,6 +105,9 @@ pub struct AttachArgs {
     /// Only start the daemon, and restart it when it dies
     #[arg(long, hide = true, requires = "own")]
     pub keep: bool,
+    /// Attach when the server asks for it
+    #[arg(long, hide = true, requires = "keep")]
+    pub later: bool,
     /// Write an access log of these responses to standard output: combined, extended (with the cache status) or json
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, default_missing_value = "combined",
           value_parser = log_formats())]

@@ -187,6 +187,13 @@ const EXAMPLES: &[PageExamples] = &[
         ],
     ),
     (
+        "lowroad-upgrade",
+        &[(
+            "lowroad upgrade",
+            "Starts the installed program, which takes over all ports; fails if it can't start.",
+        )],
+    ),
+    (
         "lowroad-stop",
         &[(
             "lowroad stop",

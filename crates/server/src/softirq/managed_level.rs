@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use lowroad_child_processes::message::{MessageError, PacketChannel};
+use lowroad_child_processes::message::{MessageError, PacketChannel, SendMode};
 use lowroad_child_processes::process::ChildProcess;
 use lowroad_config::{AccessLogConfig, Config, SoftirqMode};
 use lowroad_engine::panic_policy;
@@ -32,7 +32,7 @@ use rustix::io::Errno;
 use self::feedback::LevelFeedback;
 use self::health::LevelHealthState;
 use self::offers::{OfferRequests, ToDaemon};
-use crate::level::{LevelHealth, LevelProcesses, ManagedLevel};
+use crate::level::{LevelHealth, LevelProcesses, LevelStart, ManagedLevel};
 use crate::log_writers;
 use crate::running_server::RunningServer;
 use crate::terminal_output;
@@ -56,7 +56,7 @@ struct LevelSupervisor {
 }
 
 /// Starts the level, if it is configured. The level's access log lines go to `access`, and its responses follow
-/// `changes`.
+/// `changes`. With [`LevelStart::Later`], problems with the interface are only logged.
 ///
 /// # Errors
 /// An interface that the configuration names can't be used: a message for the user.
@@ -65,6 +65,7 @@ pub fn start(
     access: Vec<(LineSink, AccessLogConfig)>,
     logger: &ErrorLogger,
     changes: &Arc<ChangeFeed>,
+    when: LevelStart,
 ) -> Result<ManagedLevel, String> {
     let interface = match &config.server.softirq {
         SoftirqMode::Off => return Ok(ManagedLevel::default()),
@@ -82,6 +83,7 @@ pub fn start(
             logger,
             health: &health,
             changes,
+            when,
         }),
     };
     let level_health: Arc<dyn LevelHealth> = health.clone();
@@ -125,6 +127,7 @@ struct LaunchOptions<'a> {
     logger: &'a ErrorLogger,
     health: &'a Arc<LevelHealthState>,
     changes: &'a Arc<ChangeFeed>,
+    when: LevelStart,
 }
 
 fn launch(options: LaunchOptions<'_>) -> Result<LevelSupervisor, String> {
@@ -135,8 +138,12 @@ fn launch(options: LaunchOptions<'_>) -> Result<LevelSupervisor, String> {
         logger,
         health,
         changes,
+        when,
     } = options;
-    let command = command(interface, ports, !access.is_empty())?;
+    let mut command = command(interface, ports, !access.is_empty())?;
+    if when == LevelStart::Later {
+        command.arg("--later");
+    }
     let (mut process, channel) = ChildProcess::spawn_with_channel(command)
         .map_err(|error| format!("starting it: {error}"))?;
     let output = process.take_output().0.expect("it is a pipe");
@@ -152,7 +159,7 @@ fn launch(options: LaunchOptions<'_>) -> Result<LevelSupervisor, String> {
         changes: changes.clone(),
     };
     // The daemon either reports readiness, or ends after it has written the reason to standard error.
-    if !feedback.wait_until_attached() {
+    if when == LevelStart::Now && !feedback.wait_until_attached() {
         drop(channel);
         // The process has already ended, so this does not block.
         let _ = process.reap();
@@ -227,6 +234,14 @@ impl LevelProcesses for LevelSupervisor {
         let channel = self.channel.clone();
         panic_policy::start("softirq-asks", move || {
             offers::serve_requests(&channel, &running)
+        })
+    }
+
+    fn attach_later(&self) -> Box<dyn FnOnce() + Send> {
+        let channel = self.channel.clone();
+        Box::new(move || {
+            // If the supervisor has ended, the thread that reads its output reports that.
+            let _ = channel.send(messages::ATTACH, &[], SendMode::Wait);
         })
     }
 

@@ -30,6 +30,7 @@ use super::attach::origin::{bind_probe_source, is_link_local, served_addresses};
 use super::policy::AttachPolicy;
 use super::{level_lock, namespace};
 use crate::cli::softirq::AttachArgs;
+use crate::process::ServerStart;
 use crate::{features, process, terminal_output};
 
 pub use supervisor::supervise;
@@ -64,13 +65,17 @@ pub fn serve(args: &AttachArgs) -> Result<(), String> {
     let config = config(args, &policy, &front_addresses);
     process::run(
         config,
-        None,
-        Some(Box::new(WorkerFront::new(
-            front_addresses,
-            policy,
-            lock,
-            args.drain,
-        ))),
+        ServerStart {
+            source: None,
+            front: Some(Box::new(WorkerFront::new(
+                front_addresses,
+                policy,
+                lock,
+                args.drain,
+            ))),
+            program: Err("attach --worker can't be upgraded; start it again".to_owned()),
+            predecessor: &mut None,
+        },
     )
 }
 

@@ -17,7 +17,7 @@ pub mod managed_level {
     use lowroad_store::change_feed::ChangeFeed;
 
     use crate::features;
-    use crate::level::ManagedLevel;
+    use crate::level::{LevelStart, ManagedLevel};
 
     /// Returns an error if the level is configured.
     pub fn start(
@@ -25,6 +25,7 @@ pub mod managed_level {
         _: Vec<(LineSink, AccessLogConfig)>,
         _: &ErrorLogger,
         _: &Arc<ChangeFeed>,
+        _: LevelStart,
     ) -> Result<ManagedLevel, String> {
         match &config.server.softirq {
             SoftirqMode::Off => Ok(ManagedLevel::default()),

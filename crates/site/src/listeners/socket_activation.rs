@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use listenfd::ListenFd;
 use lowroad_engine::ListenerId;
 use lowroad_engine::listener::ListenSocket;
+use serde::{Deserialize, Serialize};
 
 /// The names of the sockets, separated by colons (sd_listen_fds_with_names(3)).
 const NAMES_VARIABLE: &str = "LISTEN_FDNAMES";
@@ -24,7 +25,7 @@ pub struct AdoptedSocket {
 }
 
 /// The protocol of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ListenerScheme {
     /// HTTP without TLS.
     Http,

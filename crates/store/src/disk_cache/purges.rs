@@ -19,6 +19,7 @@ use std::sync::atomic::{
 };
 
 use lowroad_cache::pattern::RequestPattern;
+use lowroad_disk::FolderLease;
 
 use super::meta::ClockReading;
 use crate::lock::lock;
@@ -38,6 +39,8 @@ const RUN_MS: u64 = 1;
 /// The purge log of one folder.
 pub struct PurgeLog {
     folder: PathBuf,
+    /// The right to change the file.
+    lease: FolderLease,
     rules: Mutex<PendingPurges>,
     /// The open file; `None` if it must be rewritten.
     file: Mutex<Option<File>>,
@@ -80,7 +83,7 @@ impl PurgeLog {
     ///
     /// # Errors
     /// The folder can't be read or written.
-    pub fn open(folder: &Path, now: ClockReading) -> io::Result<PurgeLog> {
+    pub fn open(folder: &Path, lease: FolderLease, now: ClockReading) -> io::Result<PurgeLog> {
         let loaded = match fs::read(folder.join(FILE_NAME)) {
             Ok(bytes) => parse(&bytes),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -100,6 +103,7 @@ impl PurgeLog {
         let run = run.max(last >> RUN_BITS);
         let log = PurgeLog {
             folder: folder.into(),
+            lease,
             rules: Mutex::new(PendingPurges {
                 run: run + 1,
                 unfinished,
@@ -139,6 +143,10 @@ impl PurgeLog {
     /// # Errors
     /// The purges are not durable: after the next start, purged objects may be used again.
     pub fn save(&self) -> io::Result<()> {
+        self.lease.change(|| self.save_with_lease())
+    }
+
+    fn save_with_lease(&self) -> io::Result<()> {
         let mut file = lock(&self.file);
         // After a lost deletion, the file stays removed: after the next start, everything counts as purged, including
         // the objects of these purges.
@@ -171,7 +179,7 @@ impl PurgeLog {
         lock(&self.rules).end(scanned);
         match self.has_lost_deletion.load(Acquire) {
             true => Ok(()),
-            false => self.rewrite(&mut file),
+            false => self.lease.change(|| self.rewrite(&mut file)),
         }
     }
 
@@ -184,7 +192,7 @@ impl PurgeLog {
         let _file = lock(&self.file);
         match self.has_lost_deletion.swap(true, AcqRel) {
             true => Ok(()),
-            false => self.invalidate_all(),
+            false => self.lease.change(|| self.invalidate_all()),
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, RwLock};
 
-use lowroad_disk::{DiskCounters, DiskFolder, DiskOptions, DiskStore};
+use lowroad_disk::{DiskCounters, DiskFolder, DiskOptions, DiskStore, FolderLease};
 use lowroad_engine::helper_pool::HelperPool;
 
 use super::key::PrimaryKey;
@@ -21,6 +21,8 @@ const WRITERS: usize = 2;
 
 /// The disk cache, searched after the store in memory.
 pub struct DiskCache {
+    /// The right to change the folder.
+    lease: FolderLease,
     pub(super) store: DiskStore,
     /// The threads that remove objects and write updates.
     pub(super) helpers: HelperPool,
@@ -66,12 +68,14 @@ impl DiskCache {
         helpers: HelperPool,
     ) -> io::Result<(Arc<DiskCache>, PurgeWaiters)> {
         let (purge_sender, waiters) = channel();
+        let lease = folder.lease();
         let tier = DiskCache {
+            lease: lease.clone(),
             store: DiskStore::open(folder, DiskOptions::with_capacity(len_max))?,
             helpers,
             writers: HelperPool::start_as("disk-cache", WRITERS)?,
             late: LateReaders::start()?,
-            purges: PurgeLog::open(path, ClockReading::read())?,
+            purges: PurgeLog::open(path, lease, ClockReading::read())?,
             purge_sender,
             active_writes: WriteTable::default(),
             commit_lock: RwLock::default(),
@@ -83,6 +87,20 @@ impl DiskCache {
             skipped: AtomicU64::new(0),
         };
         Ok((Arc::new(tier), PurgeWaiters(waiters)))
+    }
+
+    /// Writes what is pending, and lets another process open the folder. Later writes fail; bodies that are being sent are
+    /// still readable. Blocks on the disk.
+    pub fn release(&self) {
+        self.finish_pending();
+        if self
+            .store
+            .sync()
+            .and_then(|()| self.lease.release())
+            .is_err()
+        {
+            self.count_error();
+        }
     }
 
     /// Whether the disk may have an object under a key. Does not block, so workers may call it.

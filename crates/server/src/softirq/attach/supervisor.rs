@@ -9,6 +9,7 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use lowroad_child_processes::backoff::RestartBackoff;
+use lowroad_child_processes::message::PacketChannel;
 use lowroad_child_processes::process::{ChildProcess, readable, ready, same_command};
 use lowroad_privileges::capabilities;
 use lowroad_softirq::layout;
@@ -21,7 +22,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
 use super::{RETAINED, drain, placement};
 use crate::cli::softirq::AttachArgs;
-use crate::softirq::managed_level::messages::{GONE, report_to_server};
+use crate::softirq::managed_level::messages::{ATTACH, GONE, report_to_server};
 use crate::{signals, terminal_output};
 
 /// Minimum and maximum pause before a restart.
@@ -44,6 +45,9 @@ pub fn supervise(args: &AttachArgs) -> Result<(), String> {
     signals::discard(&[SIGHUP, SIGUSR1])?;
     // The receiver is created before the daemon starts, so that no signal is lost.
     let stop = signals::receive(&[SIGTERM, SIGINT, SIGQUIT])?;
+    if args.later && !wait_for_server()? {
+        return Ok(());
+    }
     let mut backoff = RestartBackoff::new(PAUSE_MIN, PAUSE_MAX, LONG_LIFE);
     let mut has_worked = false;
     loop {
@@ -85,9 +89,23 @@ pub fn supervise(args: &AttachArgs) -> Result<(), String> {
     }
 }
 
+/// Waits until the server asks for the level. Returns false if the server ends first.
+fn wait_for_server() -> Result<bool, String> {
+    let channel =
+        PacketChannel::to_parent().map_err(|error| format!("the server's socket: {error}"))?;
+    let mut message = Vec::new();
+    // Reports of changes, which may arrive before, concern published responses, of which there are none yet.
+    while channel.receive(&mut message).is_ok() {
+        if message == ATTACH {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 fn start() -> Result<ChildProcess, String> {
     // The daemon runs this process's executable file, because its layout of the pinned maps must be the same.
-    ChildProcess::spawn(same_command(|arg| arg != "--keep"))
+    ChildProcess::spawn(same_command(|arg| !["--keep", "--later"].contains(&arg)))
         .map_err(|error| format!("starting the level's process: {error}"))
 }
 

@@ -2,6 +2,9 @@
 
 use crate::terminal_output;
 
+/// The server's message to a supervisor that waits: attach the level now.
+pub const ATTACH: &[u8] = b"attach";
+
 /// Line prefix of the report that the level answers requests. No access log line begins with it.
 pub const ATTACHED: &str = "=attached: ";
 /// Line prefix of the report that the daemon has ended.

@@ -1,5 +1,7 @@
 //! Tests of the purge log in a temporary folder.
 
+use lowroad_disk::DiskFolder;
+
 use super::*;
 
 const NOW: ClockReading = ClockReading {
@@ -17,6 +19,11 @@ fn folder(name: &str) -> PathBuf {
 
 fn tag(name: &[u8]) -> PurgeRequest<'_> {
     PurgeRequest::Tag(name)
+}
+
+fn open_log(path: &Path) -> PurgeLog {
+    let folder = DiskFolder::take(path).expect("no other process");
+    PurgeLog::open(path, folder.lease(), NOW).expect("open")
 }
 
 #[test]
@@ -57,18 +64,18 @@ fn purge_rules_survive_encoding() {
 #[test]
 fn missing_or_invalid_log_purges_everything() {
     let path = folder("none");
-    let log = PurgeLog::open(&path, NOW).expect("open");
+    let log = open_log(&path);
     let first = log.first_generation();
     let rules = log.rules();
     assert_eq!(rules, [PurgeRule::purge_all(rules[0].generation)]);
     assert!(first > rules[0].generation);
     log.drop_finished(first).expect("written");
     drop(log);
-    let log = PurgeLog::open(&path, NOW).expect("open");
+    let log = open_log(&path);
     assert_eq!(log.rules(), []);
     assert_eq!(log.scanned(), first);
     fs::write(path.join(FILE_NAME), "something else\n").expect("write");
-    let log = PurgeLog::open(&path, NOW).expect("open");
+    let log = open_log(&path);
     assert_eq!(log.rules().len(), 1);
     fs::remove_dir_all(path).expect("remove");
 }
@@ -77,7 +84,7 @@ fn missing_or_invalid_log_purges_everything() {
 fn saved_purges_survive_a_restart_and_generations_increase() {
     let path = folder("saved");
     let first = {
-        let log = PurgeLog::open(&path, NOW).expect("open");
+        let log = open_log(&path);
         let first = log.first_generation();
         log.drop_finished(first).expect("written");
         log.record_purge(first + 1, &tag(b"a"), PurgeMode::Hard);
@@ -89,7 +96,7 @@ fn saved_purges_survive_a_restart_and_generations_increase() {
         log.record_purge(first + 4, &tag(b"not saved"), PurgeMode::Hard);
         first
     };
-    let log = PurgeLog::open(&path, NOW).expect("open");
+    let log = open_log(&path);
     assert_eq!(
         log.rules(),
         [PurgeRule::new(first + 3, &tag(b"c"), PurgeMode::Hard, NOW)]
@@ -107,7 +114,7 @@ fn truncated_last_line_is_ignored() {
         format!("{TITLE} 3 9\n10 hard tag a\n11 hard ta"),
     )
     .expect("write");
-    let log = PurgeLog::open(&path, NOW).expect("open");
+    let log = open_log(&path);
     assert_eq!(
         log.rules(),
         [PurgeRule::new(10, &tag(b"a"), PurgeMode::Hard, NOW)]
@@ -119,7 +126,7 @@ fn truncated_last_line_is_ignored() {
 #[test]
 fn failed_write_purges_everything_at_the_next_start() {
     let path = folder("full");
-    let log = PurgeLog::open(&path, NOW).expect("open");
+    let log = open_log(&path);
     // Makes the rewrite fail: a folder has the name of the new file.
     fs::create_dir(path.join(FILE_NAME_NEW)).expect("a folder");
     *lock(&log.file) = None;
@@ -137,7 +144,7 @@ fn failed_write_purges_everything_at_the_next_start() {
 #[test]
 fn lost_deletion_purges_everything_at_the_next_start() {
     let path = folder("lost");
-    let log = PurgeLog::open(&path, NOW).expect("open");
+    let log = open_log(&path);
     let first = log.first_generation();
     log.drop_finished(first).expect("written");
     log.record_lost_deletion().expect("it is removed");
@@ -147,7 +154,7 @@ fn lost_deletion_purges_everything_at_the_next_start() {
     log.drop_finished(first + 1).expect("nothing is written");
     assert!(!path.join(FILE_NAME).exists());
     drop(log);
-    let rules = PurgeLog::open(&path, NOW).expect("open").rules();
+    let rules = open_log(&path).rules();
     assert_eq!(rules, [PurgeRule::purge_all(rules[0].generation)]);
     fs::remove_dir_all(path).expect("remove");
 }

@@ -1,6 +1,8 @@
 //! Graceful shutdown: requests in progress are answered, new connections are refused, and no request in between is
 //! lost. `start` tests the start, `reload` tests new configurations.
 
+mod upgrade;
+
 use std::fs::{self, Permissions};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;

@@ -1,0 +1,114 @@
+//! The main thread's part of an upgrade: one at a time, and nothing changes before the successor is ready.
+
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex};
+
+use lowroad_privileges::starter::ProgramStart;
+
+use super::successor::{self, PassedDescriptors, ReadySuccessor};
+use crate::events::{CommandReply, MainEvent};
+use crate::running_server::{RunningServer, lock};
+
+/// The refusal of a command that would change the server during an upgrade.
+pub const IN_PROGRESS: &str = "an upgrade is in progress; try again when it has ended";
+
+/// Starts upgrades.
+pub struct UpgradeControl {
+    /// `None`: this server can't be upgraded, for the reason in the error.
+    program: Result<Arc<ProgramStart>, String>,
+    events: Sender<MainEvent>,
+    state: UpgradeState,
+}
+
+enum UpgradeState {
+    /// No upgrade is in progress.
+    Idle,
+    /// The successor is starting. Its result goes to this client, if a client has requested it.
+    Starting(Option<CommandReply>),
+}
+
+impl UpgradeControl {
+    /// Starts `program` in upgrades; the threads send their events to `events`.
+    pub fn new(program: Result<ProgramStart, String>, events: Sender<MainEvent>) -> UpgradeControl {
+        UpgradeControl {
+            program: program.map(Arc::new),
+            events,
+            state: UpgradeState::Idle,
+        }
+    }
+
+    /// Whether a successor is starting.
+    pub fn is_in_progress(&self) -> bool {
+        matches!(self.state, UpgradeState::Starting(_))
+    }
+
+    /// Starts an upgrade.
+    pub fn request(
+        &mut self,
+        running: &Arc<Mutex<RunningServer>>,
+        passed: PassedDescriptors,
+        reply: Option<CommandReply>,
+    ) {
+        let logger = lock(running).logger.clone();
+        let refuse = |reason: String| {
+            logger.error(format_args!("upgrade: {reason}"));
+            if let Some(reply) = &reply {
+                // The client may have closed its connection.
+                let _ = reply.send(Err(reason));
+            }
+        };
+        if self.is_in_progress() {
+            return refuse(IN_PROGRESS.to_owned());
+        }
+        let program = match &self.program {
+            Ok(program) => program.clone(),
+            Err(reason) => return refuse(reason.clone()),
+        };
+        logger.info(format_args!(
+            "upgrade: starting {}",
+            program.path().display()
+        ));
+        let started = successor::start(running.clone(), program, passed, self.events.clone());
+        match started {
+            Ok(()) => self.state = UpgradeState::Starting(reply),
+            Err(error) => refuse(format!("no thread: {error}")),
+        }
+    }
+
+    /// Ends the start of the successor. Returns the successor that takes over, or `None` if this server goes on.
+    pub fn finish(
+        &mut self,
+        running: &Mutex<RunningServer>,
+        result: Result<ReadySuccessor, String>,
+    ) -> Option<ReadySuccessor> {
+        let UpgradeState::Starting(reply) = std::mem::replace(&mut self.state, UpgradeState::Idle)
+        else {
+            return None;
+        };
+        let logger = lock(running).logger.clone();
+        let result = result.and_then(|successor| successor.proceed().map(|()| successor));
+        let (text, successor) = match result {
+            Ok(successor) => {
+                let report = &successor.report;
+                let text = format!(
+                    "process {} (lowroad {}) has taken over; process {} ends after its last requests",
+                    report.process,
+                    report.version,
+                    std::process::id()
+                );
+                logger.info(format_args!("upgrade: {text}"));
+                (Ok(text), Some(successor))
+            }
+            Err(reason) => {
+                let text = format!("this process goes on: {reason}");
+                logger.error(format_args!("upgrade: {text}"));
+                (Err(text), None)
+            }
+        };
+        if let Some(reply) = reply {
+            // The client may have closed its connection.
+            let _ = reply.send(text);
+        }
+        successor
+    }
+}

@@ -1,0 +1,155 @@
+//! The messages between the two processes of an upgrade. They are JSON, since the processes are different versions of
+//! the program: each ignores messages and members that it does not know.
+
+use std::net::SocketAddr;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use lowroad_child_processes::message::{MessageError, PacketChannel, SendMode};
+use lowroad_site::listeners::SocketLabel;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// A message to the new process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToSuccessor {
+    /// A listening socket of a worker comes with this message.
+    Socket(SocketLabel),
+    /// The listening socket of `[admin] listen` comes with this message.
+    AdminSocket(SocketAddr),
+    /// The predecessor runs this application until it ends.
+    Application(RunningApplication),
+    /// The channel to the init process comes with this message.
+    Init,
+    /// All sockets were sent.
+    Complete,
+    /// The successor may accept connections; the predecessor drains.
+    Proceed,
+    /// The predecessor has released the folder of the disk cache.
+    DiskReleased,
+    /// The predecessor has detached the level in the kernel.
+    LevelReleased,
+}
+
+/// An application of the predecessor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunningApplication {
+    /// Its name in the configuration.
+    pub name: String,
+    /// The URL at which it accepts connections, if it is known.
+    pub ready: Option<String>,
+}
+
+/// A message to the running process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToPredecessor {
+    /// The successor is ready to accept connections.
+    Ready(ReadyReport),
+    /// The successor can't start, for this reason.
+    Failed(String),
+}
+
+/// What a predecessor must know of its successor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadyReport {
+    /// The process ID.
+    pub process: u32,
+    /// The program's version.
+    pub version: String,
+    /// The sockets from which the successor will accept. The predecessor drains the others itself.
+    pub taken: Vec<SocketLabel>,
+}
+
+/// One end of the connection between the two processes.
+pub struct HandoverChannel(PacketChannel);
+
+impl HandoverChannel {
+    /// The end that uses `channel`.
+    pub fn new(channel: PacketChannel) -> HandoverChannel {
+        HandoverChannel(channel)
+    }
+
+    /// Bounds the waiting times of [`HandoverChannel::send`] and [`HandoverChannel::receive`].
+    ///
+    /// # Errors
+    /// Those of setsockopt(2).
+    pub fn set_timeout(&self, timeout: Duration) -> std::io::Result<()> {
+        self.0.set_send_timeout(timeout)?;
+        self.0.set_receive_timeout(timeout)
+    }
+
+    /// Sends a message, with a descriptor.
+    ///
+    /// # Errors
+    /// The other process has ended, or does not read in time.
+    pub fn send<M: Serialize>(
+        &self,
+        message: &M,
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> Result<(), MessageError> {
+        let bytes = serde_json::to_vec(message).map_err(|_| MessageError::Malformed)?;
+        self.0.send(&bytes, descriptor.as_slice(), SendMode::Wait)
+    }
+
+    /// Waits for a message that this version knows.
+    ///
+    /// # Errors
+    /// The other process has ended, or sends nothing in time.
+    pub fn receive<M: DeserializeOwned>(&self) -> Result<(M, Option<OwnedFd>), MessageError> {
+        let mut buffer = Vec::new();
+        loop {
+            let mut descriptors = self.0.receive(&mut buffer)?;
+            if let Ok(message) = serde_json::from_slice(&buffer) {
+                return Ok((message, descriptors.pop()));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::os::fd::AsFd;
+
+    use lowroad_site::listeners::SocketOrigin;
+
+    use super::*;
+
+    #[test]
+    fn unknown_messages_of_another_version_are_skipped() {
+        let (channel, peer) = PacketChannel::pair().expect("sockets");
+        let (own, other) = (
+            HandoverChannel::new(channel),
+            HandoverChannel::new(peer.into()),
+        );
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let label = SocketLabel {
+            origin: SocketOrigin::Configured(listener.local_addr().expect("an address")),
+            worker: 3,
+        };
+        for unknown in [
+            serde_json::json!({ "Datagrams": 1 }),
+            serde_json::json!("Later"),
+        ] {
+            own.send(&unknown, None).expect("room");
+        }
+        let socket = ToSuccessor::Socket(label);
+        own.send(&socket, Some(listener.as_fd())).expect("room");
+        own.send(&ToSuccessor::Complete, None).expect("room");
+        let (message, descriptor) = other.receive::<ToSuccessor>().expect("a message");
+        assert_eq!((message, descriptor.is_some()), (socket, true));
+        let (message, descriptor) = other.receive::<ToSuccessor>().expect("a message");
+        assert_eq!(
+            (message, descriptor.is_some()),
+            (ToSuccessor::Complete, false)
+        );
+        other
+            .set_timeout(Duration::from_millis(1))
+            .expect("a timeout");
+        let nothing = other.receive::<ToSuccessor>().err();
+        assert_eq!(nothing, Some(MessageError::NotReady));
+        drop(own);
+        let closed = other.receive::<ToSuccessor>().err();
+        assert_eq!(closed, Some(MessageError::Closed));
+    }
+}

@@ -1,0 +1,179 @@
+//! The new process's side of an upgrade: takes over from its predecessor.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use lowroad_child_processes::message::{MessageError, PacketChannel};
+use lowroad_config::ApplicationConfig;
+use lowroad_engine::listener::ListenSocket;
+use lowroad_privileges::starter::HANDOVER_VARIABLE;
+use lowroad_site::listeners::HandedSockets;
+
+use crate::init::InitLink;
+
+use super::messages::{
+    HandoverChannel, ReadyReport, RunningApplication, ToPredecessor, ToSuccessor,
+};
+
+/// Timeout of the predecessor's messages until `Proceed`.
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The process from which this one takes over.
+pub struct Predecessor {
+    channel: HandoverChannel,
+    /// The sockets of the workers, until [`Predecessor::take_sockets`].
+    sockets: HandedSockets,
+    admin: Option<(SocketAddr, ListenSocket)>,
+    init: Option<InitLink>,
+    applications: Vec<RunningApplication>,
+}
+
+/// Whether this process was started to take over from another one.
+pub fn is_expected() -> bool {
+    std::env::var_os(HANDOVER_VARIABLE).is_some()
+}
+
+impl Predecessor {
+    /// Connects to the predecessor and receives its sockets; `None` in a process that was started alone.
+    ///
+    /// # Errors
+    /// The predecessor has ended, or does not send its sockets: a message for the operator.
+    pub fn connect() -> Result<Option<Predecessor>, String> {
+        if !is_expected() {
+            return Ok(None);
+        }
+        // Programs of this server must not look like a successor.
+        lowroad_engine::remove_env_variable(HANDOVER_VARIABLE);
+        let channel = PacketChannel::to_parent().map_err(|error| error.to_string());
+        let channel = HandoverChannel::new(channel.map_err(|text| failure(&text))?);
+        channel
+            .set_timeout(MESSAGE_TIMEOUT)
+            .map_err(|error| failure(&error))?;
+        let mut predecessor = Predecessor {
+            channel,
+            sockets: HandedSockets::default(),
+            admin: None,
+            init: None,
+            applications: Vec::new(),
+        };
+        predecessor.receive_sockets().map_err(|error| {
+            let text = failure(&error);
+            predecessor.report_failure(&text);
+            text
+        })?;
+        Ok(Some(predecessor))
+    }
+
+    fn receive_sockets(&mut self) -> Result<(), std::io::Error> {
+        let mut sockets = Vec::new();
+        loop {
+            match self.channel.receive::<ToSuccessor>()? {
+                (ToSuccessor::Socket(label), Some(socket)) => {
+                    let listener = match label.origin.is_activated() {
+                        true => ListenSocket::adopt(socket)?,
+                        false => ListenSocket::take_over(socket)?,
+                    };
+                    sockets.push((label, listener));
+                }
+                (ToSuccessor::AdminSocket(address), Some(socket)) => {
+                    self.admin = Some((address, ListenSocket::take_over(socket)?));
+                }
+                (ToSuccessor::Init, socket) => self.init = socket.map(InitLink::from),
+                (ToSuccessor::Application(application), _) => self.applications.push(application),
+                (ToSuccessor::Complete, _) => break,
+                // The kernel passes no descriptors to a process that has reached its limit.
+                (ToSuccessor::Socket(_) | ToSuccessor::AdminSocket(_), None) => {
+                    return Err(std::io::Error::other("the limit of descriptors is reached"));
+                }
+                (
+                    ToSuccessor::Proceed | ToSuccessor::DiskReleased | ToSuccessor::LevelReleased,
+                    _,
+                ) => {
+                    return Err(MessageError::Malformed.into());
+                }
+            }
+        }
+        self.sockets = HandedSockets::new(sockets);
+        Ok(())
+    }
+
+    /// The sockets of the workers. Those that are not taken are closed by [`Predecessor::announce_ready`].
+    pub fn sockets(&mut self) -> &mut HandedSockets {
+        &mut self.sockets
+    }
+
+    /// The socket of the admin address, if the predecessor has the same one.
+    pub fn take_admin_socket(&mut self, address: SocketAddr) -> Option<ListenSocket> {
+        let (_, socket) = self.admin.take_if(|(known, _)| *known == address)?;
+        Some(socket)
+    }
+
+    /// The connection to the init process, if there is one.
+    pub fn take_init(&mut self) -> Option<InitLink> {
+        self.init.take()
+    }
+
+    /// Whether the predecessor runs an application at the address of this one, which it would need.
+    pub fn runs(&self, application: &ApplicationConfig) -> bool {
+        let ready = application.ready.as_ref().map(ToString::to_string);
+        self.applications
+            .iter()
+            .any(|other| match (&other.ready, &ready) {
+                (Some(other), Some(ready)) => other == ready,
+                // The address is unknown and might be the same.
+                _ => other.name == application.name,
+            })
+    }
+
+    /// Announces that this process is ready, and waits until it may accept connections.
+    ///
+    /// # Errors
+    /// The predecessor has ended or goes on itself, so this process must end: a message for the operator.
+    pub fn announce_ready(&mut self) -> Result<(), String> {
+        let report = ReadyReport {
+            process: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            taken: self.sockets.finish(),
+        };
+        let sent = self.channel.send(&ToPredecessor::Ready(report), None);
+        let received = sent.and_then(|()| self.channel.receive::<ToSuccessor>());
+        match received {
+            Ok((ToSuccessor::Proceed, _)) => Ok(()),
+            Ok(_) => Err(failure(&std::io::Error::from(MessageError::Malformed))),
+            Err(error) => Err(failure(&std::io::Error::from(error))),
+        }
+    }
+
+    /// Waits until the predecessor has ended.
+    pub fn wait_for_end(&self) {
+        self.wait_until(|_| false);
+    }
+
+    /// Waits until the predecessor has released something that only one process may have, at most until its end.
+    pub fn wait_for(&self, released: &ToSuccessor) {
+        self.wait_until(|message| message == released);
+    }
+
+    fn wait_until(&self, is_awaited: impl Fn(&ToSuccessor) -> bool) {
+        loop {
+            match self.channel.receive::<ToSuccessor>() {
+                Ok((message, _)) if is_awaited(&message) => return,
+                Ok(_) | Err(MessageError::NotReady) => {}
+                // The predecessor has ended, at the latest after its drain.
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Reports that this process can't start.
+    pub fn report_failure(&self, reason: &str) {
+        // The predecessor may have ended; it notices the end of this process in any case.
+        let _ = self
+            .channel
+            .send(&ToPredecessor::Failed(reason.to_owned()), None);
+    }
+}
+
+fn failure(error: &dyn std::fmt::Display) -> String {
+    format!("can't take over from the running server: {error}")
+}

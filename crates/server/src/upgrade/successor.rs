@@ -1,0 +1,252 @@
+//! The running process's side of an upgrade: starts its successor and passes its sockets to it.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use lowroad_child_processes::message::{MessageError, PacketChannel};
+use lowroad_child_processes::process::ChildProcess;
+use lowroad_engine::listener::ListenSocket;
+use lowroad_engine::worker::MailboxMessage;
+use lowroad_engine::{ListenerId, panic_policy};
+use lowroad_privileges::starter::{self, ProgramStart};
+use lowroad_site::listeners::SocketLabel;
+
+use super::messages::{
+    HandoverChannel, ReadyReport, RunningApplication, ToPredecessor, ToSuccessor,
+};
+use crate::events::MainEvent;
+use crate::running_server::{RunningServer, lock};
+
+/// Time for the workers to duplicate their sockets.
+const SHARE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The descriptors that the main thread passes on, besides those of the workers.
+pub struct PassedDescriptors {
+    /// The socket of the admin address.
+    pub admin: Option<ListenSocket>,
+    /// The channel to the init process.
+    pub init: Option<OwnedFd>,
+}
+
+/// A process that is ready to take over.
+pub struct ReadySuccessor {
+    channel: HandoverChannel,
+    process: SuccessorProcess,
+    /// What the process has reported.
+    pub report: ReadyReport,
+}
+
+/// The process of a successor, and how it can be ended.
+enum SuccessorProcess {
+    /// A child of this process.
+    Child(ChildProcess),
+    /// A child of the starter.
+    OfStarter,
+}
+
+/// Starts a successor on a thread. The thread sends the result to `events`.
+///
+/// # Errors
+/// No thread is available.
+pub fn start(
+    running: Arc<Mutex<RunningServer>>,
+    program: Arc<ProgramStart>,
+    passed: PassedDescriptors,
+    events: Sender<MainEvent>,
+) -> std::io::Result<()> {
+    panic_policy::start("upgrade", move || {
+        let result = prepare(&running, &program, &passed);
+        // The main thread may have ended.
+        let _ = events.send(MainEvent::UpgradePrepared(result));
+    })
+}
+
+fn prepare(
+    running: &Mutex<RunningServer>,
+    program: &ProgramStart,
+    passed: &PassedDescriptors,
+) -> Result<ReadySuccessor, String> {
+    let timeout = Duration::from_millis(lock(running).config.server.upgrade_timeout_ms);
+    let sockets = share_sockets(running)?;
+    let applications = running_applications(running);
+    let (channel, socket) = PacketChannel::pair().map_err(|error| error.to_string())?;
+    let process = match starter::is_started() {
+        true => {
+            starter::start_program(&socket)?;
+            drop(socket);
+            SuccessorProcess::OfStarter
+        }
+        false => {
+            let child = program.start(socket);
+            SuccessorProcess::Child(child.map_err(|error| format!("can't start: {error}"))?)
+        }
+    };
+    let channel = HandoverChannel::new(channel);
+    match exchange(&channel, timeout, &sockets, &applications, passed) {
+        Ok(report) => Ok(ReadySuccessor {
+            channel,
+            process,
+            report,
+        }),
+        Err(reason) => {
+            process.kill();
+            Err(reason)
+        }
+    }
+}
+
+/// Duplicates of the workers' listening sockets.
+fn share_sockets(
+    running: &Mutex<RunningServer>,
+) -> Result<Vec<(SocketLabel, ListenSocket)>, String> {
+    let (workers, listeners) = {
+        let running = lock(running);
+        (running.workers.clone(), running.listeners.clone())
+    };
+    let mut shared = Vec::new();
+    for (worker, mailbox) in workers.iter().enumerate() {
+        let (to_here, sockets) = channel::<(ListenerId, ListenSocket)>();
+        mailbox.post(MailboxMessage::ShareListeners(to_here));
+        let deadline = Instant::now() + SHARE_TIMEOUT;
+        // The channel disconnects once the worker has sent all its sockets.
+        loop {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            match sockets.recv_timeout(remaining) {
+                Ok((id, socket)) => {
+                    let Some(origin) = listeners.origin(id) else {
+                        continue;
+                    };
+                    // The workers share a socket of the supervisor, so one duplicate is enough.
+                    if worker == 0 || !origin.is_activated() {
+                        shared.push((SocketLabel { origin, worker }, socket));
+                    }
+                }
+                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
+                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
+                    return Err(format!("worker {worker} does not respond"));
+                }
+            }
+        }
+    }
+    Ok(shared)
+}
+
+/// The applications that run until this process ends.
+fn running_applications(running: &Mutex<RunningServer>) -> Vec<RunningApplication> {
+    let running = lock(running);
+    let applications = running.config.applications.iter();
+    let applications = applications.map(|application| RunningApplication {
+        name: application.name.clone(),
+        ready: application.ready.as_ref().map(ToString::to_string),
+    });
+    applications.collect()
+}
+
+/// Passes the sockets, and waits until the successor is ready.
+fn exchange(
+    channel: &HandoverChannel,
+    timeout: Duration,
+    sockets: &[(SocketLabel, ListenSocket)],
+    applications: &[RunningApplication],
+    passed: &PassedDescriptors,
+) -> Result<ReadyReport, String> {
+    channel
+        .set_timeout(timeout)
+        .map_err(|error| error.to_string())?;
+    let sent = send_state(channel, sockets, applications, passed);
+    // A successor that has ended may still have reported the reason.
+    match (channel.receive::<ToPredecessor>(), sent) {
+        (Ok((ToPredecessor::Ready(report), _)), Ok(())) => Ok(report),
+        (Ok((ToPredecessor::Failed(reason), _)), _) => Err(reason),
+        (Err(MessageError::Closed), _) => Err(
+            "the new process has ended; its messages are in the error log or on the terminal"
+                .into(),
+        ),
+        (Err(MessageError::NotReady), _) => Err(format!(
+            "the new process is not ready after {} s (upgrade_timeout)",
+            timeout.as_secs()
+        )),
+        (_, Err(error)) | (Err(error), _) => Err(std::io::Error::from(error).to_string()),
+    }
+}
+
+fn send_state(
+    channel: &HandoverChannel,
+    sockets: &[(SocketLabel, ListenSocket)],
+    applications: &[RunningApplication],
+    passed: &PassedDescriptors,
+) -> Result<(), MessageError> {
+    for (label, listener) in sockets {
+        channel.send(&ToSuccessor::Socket(*label), Some(listener.socket.as_fd()))?;
+    }
+    for application in applications {
+        channel.send(&ToSuccessor::Application(application.clone()), None)?;
+    }
+    if let Some(admin) = &passed.admin
+        && let Some(address) = admin.address()
+    {
+        let message = ToSuccessor::AdminSocket(address);
+        channel.send(&message, Some(admin.socket.as_fd()))?;
+    }
+    if let Some(init) = &passed.init {
+        channel.send(&ToSuccessor::Init, Some(init.as_fd()))?;
+    }
+    channel.send(&ToSuccessor::Complete, None)
+}
+
+impl SuccessorProcess {
+    fn kill(self) {
+        match self {
+            SuccessorProcess::Child(mut child) => {
+                // Fails only if the process was reaped already.
+                let _ = child.kill();
+            }
+            SuccessorProcess::OfStarter => starter::kill_program(),
+        }
+    }
+}
+
+impl ReadySuccessor {
+    /// Lets the successor accept connections. Afterwards this process must close its listeners.
+    ///
+    /// # Errors
+    /// The successor has ended, so this process goes on.
+    pub fn proceed(&self) -> Result<(), String> {
+        let sent = self.channel.send(&ToSuccessor::Proceed, None);
+        sent.map_err(|error| {
+            let error = std::io::Error::from(error);
+            format!("the new process has ended after it was ready: {error}")
+        })
+    }
+
+    /// Closes the listeners from which the successor accepts.
+    pub fn take_over_listeners(&self, running: &RunningServer) {
+        for label in &self.report.taken {
+            let Some(id) = running.listeners.find_by_origin(label.origin) else {
+                continue;
+            };
+            let mut workers = running.workers.iter().enumerate();
+            // All workers accept from a socket of the supervisor.
+            let is_user = |worker: usize| worker == label.worker || label.origin.is_activated();
+            workers
+                .by_ref()
+                .filter(|(worker, _)| is_user(*worker))
+                .for_each(|(_, mailbox)| {
+                    mailbox.post(MailboxMessage::HandOver(id));
+                });
+        }
+    }
+
+    /// Tells the successor that this process has given up something that only one process may have.
+    pub fn release(&self, what: ToSuccessor) {
+        // The successor may have ended in the meantime.
+        let _ = self.channel.send(&what, None);
+    }
+
+    /// Ends the successor.
+    pub fn kill(self) {
+        self.process.kill();
+    }
+}
