@@ -18,6 +18,7 @@ const NAME_LEN_MAX: usize = 64;
 
 /// Reads all maps. They precede the other tables, which refer to them.
 pub(crate) fn maps(section: &ConfigSection<'_>) -> Vec<Arc<ValueMap>> {
+    // Names are free keys, so unknown ones can't be mistakes.
     let named = section.entries().filter_map(|(name, position, item)| {
         check_name(section, name, &position)?;
         map(name, item.section()?).map(Arc::new)
@@ -73,6 +74,7 @@ fn map(name: &str, section: ConfigSection<'_>) -> Option<ValueMap> {
     // Names of hosts are equal in any case (RFC 9110 §4.2.3).
     let is_host = from.as_ref().is_some_and(has_only_hosts);
     let ignores_case = section.flag("ignore_case", is_host);
+    // A missing default is empty, as in nginx.
     let default = section.item("default").map(|item| value(&item));
     // A map without entries of its own is valid with a file.
     let mut entries = MapEntries::new(ignores_case);

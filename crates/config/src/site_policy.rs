@@ -48,6 +48,7 @@ pub(crate) fn cors(section: ConfigSection<'_>) -> Vec<CorsConfig> {
     let expose = list(&section, "expose", |item| item.read(header_name));
     let credentials = section.flag("credentials", false);
     let max_age_ms = section.optional_duration_ms("max_age", 0..=DAY_MS);
+    // Beside `*`, other names have no meaning.
     let is_all = |names: &[String]| names.iter().any(|name| name == "*");
     if credentials && (origins.contains(&CorsOrigin::All) || is_all(&expose)) {
         // Browsers refuse this combination (WHATWG Fetch §3.3.5), and any page could act as the user.
@@ -126,6 +127,7 @@ fn header_name(text: &str) -> Result<String, InvalidValue> {
 /// Reads `[site.maintenance]`.
 pub(crate) fn maintenance(section: ConfigSection<'_>) -> MaintenanceConfig {
     let file = section.item("file").and_then(|item| item.path());
+    // Retry-After has whole seconds (RFC 9110 §10.2.3).
     let retry_after_ms = section.duration_ms("retry_after", 300_000, 1000..=30 * DAY_MS);
     let except = section.item("except");
     let exceptions = except.map(|item| {

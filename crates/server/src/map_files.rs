@@ -31,7 +31,7 @@ pub struct MapFollower {
 impl MapFollower {
     /// Reads the files that have changed since the last call. Blocks on the disk.
     pub fn follow(&mut self, running: &Mutex<RunningServer>) {
-        // The lock is released here, because reading files may block on the disk.
+        // Most configurations have no map files, so this comes first. The lock is released here, because reading files may block on the disk.
         let (maps, counts, logger) = {
             let running = lock(running);
             if running.config.maps.iter().all(|map| map.file.is_none()) {
@@ -80,6 +80,7 @@ fn refresh(file: &MapFile, counts: &MapCounts, logger: &ErrorLogger) {
 }
 
 fn read(path: &Path, ignores_case: bool) -> Result<lowroad_variables::MapEntries, String> {
+    // As at the start: by the helper, if only root may read the file.
     let bytes = ServerFiles.read(path, MAP_FILE_LEN_MAX);
     let bytes = bytes.map_err(|error| format!("cannot be read: {error}"))?;
     map_file_entries(bytes, ignores_case)

@@ -68,6 +68,7 @@ impl MaintenanceSwitches {
     /// The switch of the site with this name.
     pub fn find(&self, site: &str) -> Arc<AtomicBool> {
         let mut switches = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Names of sites that are gone stay: they are few, and a site may come back.
         switches.entry(site.to_owned()).or_default().clone()
     }
 }

@@ -43,6 +43,7 @@ impl CorsPatterns {
         for rule in &site.cors {
             patterns.add(&rule.pattern, MatchScope::Path);
         }
+        // Index files have no meaning for these patterns.
         let set = patterns.build([]);
         Some(CorsPatterns { set })
     }
@@ -71,6 +72,7 @@ pub fn add_cors_fields<'a>(
     ];
     own.into_iter().for_each(|name| fields.remove(name));
     if !rule.is_for_all() {
+        // Also without an origin: a cache must not reuse this response for a script.
         fields.vary_by_field(ORIGIN);
     }
     let Some(origin) = allowed_origin(rule, origin) else {
@@ -92,6 +94,7 @@ pub fn preflight_fields(
     rule: &CorsConfig,
     preflight: CorsPreflight<'_>,
 ) -> Option<Vec<(&'static str, Vec<u8>)>> {
+    // The refusal of an unknown origin tells it nothing else.
     let origin = allowed_origin(rule, Some(preflight.origin))?;
     let mut fields = vec![
         (ALLOW_ORIGIN, origin),
@@ -120,6 +123,7 @@ fn allowed_origin(rule: &CorsConfig, origin: Option<&[u8]>) -> Option<Vec<u8>> {
         return Some(b"*".to_vec());
     }
     let origin = origin?;
+    // The list is short, and most requests have no origin.
     let mut origins = rule.origins.iter();
     origins
         .any(|it| matches(it, origin))

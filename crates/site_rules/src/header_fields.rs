@@ -131,6 +131,7 @@ impl<'a> SiteFields<'a> {
 
     /// Adds a rule that applies to some requests only, so nothing of it may be stored.
     fn add_conditional_rule(&mut self, number: usize, rule: &'a HeaderRule) {
+        // In the order in which a rule without conditions is applied.
         for name in &rule.remove {
             self.add_change(name, FieldChange::Remove, Some(number), rule);
         }
@@ -172,6 +173,7 @@ impl<'a> SiteFields<'a> {
     ) -> RequestFields<'a> {
         let mut fields = RequestFields::default();
         for change in &self.request_changes {
+            // Also if the conditions don't hold: for other requests they may.
             fields.vary_by_conditions(change.rule);
             if change.condition.is_some_and(|number| !is_met(number)) {
                 continue;
@@ -327,6 +329,7 @@ impl HeaderPatterns {
 
 /// Whether CORS fields depend on the request: not if one rule permits all origins.
 fn needs_cors_fields(site: &config::SiteConfig) -> bool {
+    // With several rules, an earlier one may apply to a part of the paths of a later one.
     match &site.cors[..] {
         [rule] => !rule.is_for_all(),
         rules => !rules.is_empty(),

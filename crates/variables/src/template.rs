@@ -293,6 +293,7 @@ fn variable(name: &str, scope: TemplateScope, maps: &[Arc<ValueMap>]) -> Result<
 }
 
 fn find_map(name: &str, maps: &[Arc<ValueMap>]) -> Result<MapReference, String> {
+    // A file has few maps, and this is done once for each use.
     let map = maps.iter().find(|map| map.name == name);
     let reference = map.map(|map| MapReference(map.clone()));
     reference.ok_or_else(|| format!("there is no [map.{name}]"))

@@ -112,6 +112,7 @@ pub fn map_table(name: &str, source: &str, pairs: &[(String, String)]) -> Option
             }
         }
     }
+    // One line, as a person would write a short table.
     let entries: Vec<String> = entries
         .iter()
         .map(|(text, value)| format!("{} = {}", key(text), quoted(value)))

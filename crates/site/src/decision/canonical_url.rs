@@ -28,6 +28,7 @@ pub fn canonical_location(
     // A redirect needs a host name.
     let authority = request.authority?;
     let host = host::normalize(authority, &mut name)?;
+    // Without a canonical host, the requested one is kept.
     let new_host = canonical.map_or(host, str::as_bytes);
     if !changes_scheme && new_host == host {
         return None;
@@ -56,6 +57,7 @@ pub fn slash_location(
 ) -> Option<Vec<u8>> {
     let form = context.site.rules.config.trailing_slash;
     let is_read = matches!(responder.request.method, Method::Get | Method::Head);
+    // A redirect of POST would lose the body in some clients.
     if form == TrailingSlash::Keep || !is_read || context.rewritten_target.is_some() {
         return None;
     }

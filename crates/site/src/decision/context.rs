@@ -140,6 +140,7 @@ impl RequestContext<'_> {
         let conditions = self.site.path_conditions.as_ref();
         let is_met =
             |number| conditions.is_none_or(|conditions| conditions.header_is_met(number, &input));
+        // CORS comes last, so that no rule for fields can allow more than its table.
         let mut fields = rules.request_fields(path, &self.facts(responder), &is_met);
         if let Some(rule) = cors {
             add_cors_fields(rule, request_origin(responder.request), &mut fields);

@@ -52,6 +52,7 @@ impl PathConditions {
         let rewrites = rewrites
             .map(|rule| TargetCondition::new(&rule.conditions, &rule.to, find_switch))
             .collect::<Vec<_>>();
+        // Rules without conditions have empty sets, so that numbers are those of the configuration.
         let headers = site.headers.iter();
         let headers = headers
             .map(|rule| ConditionSet::new(&rule.conditions, find_switch))
