@@ -42,6 +42,7 @@ pub(crate) fn tls(section: ConfigSection<'_>) -> (TlsConfig, Vec<KeyPosition>) {
         clients: clients(&section),
         client_paths: client_paths(&section),
         version_min: section.choice("min_version", &versions, TlsVersion::default()),
+        strict_sni: section.flag("strict_sni", false),
         hsts: section.item("hsts").as_ref().and_then(hsts),
         redirect: section.flag("redirect", false),
     };

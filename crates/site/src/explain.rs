@@ -158,6 +158,13 @@ fn walk(view: &ExplainView, listener: ListenerId, head: &str, out: &mut String) 
     );
     // The TLS connection is assumed to be one that the client made for this host.
     exchange.tls = assumed_tls(view, listener, &request);
+    if let (Some(endpoint), Some(tls)) = (view.sites.tls_endpoint(listener), &exchange.tls)
+        && endpoint.refuses(tls.server_name.as_deref())
+    {
+        line(out, "answer", "none: the handshake is refused");
+        let reason = "strict_sni: no certificate of the address has this name";
+        return line(out, "why", reason);
+    }
     let date = date::format(exchange.unix_s);
     let mut responder = RequestResponder {
         request: &request,

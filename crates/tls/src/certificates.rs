@@ -71,6 +71,11 @@ impl CertificateMap {
         self.find(&name.to_ascii_lowercase()).is_some()
     }
 
+    /// Whether a handshake with this name, or without one, is refused for lack of a certificate.
+    pub fn refuses(&self, server_name: Option<&str>) -> bool {
+        self.default.is_empty() && !server_name.is_some_and(|name| self.covers(name))
+    }
+
     /// Connection reuse: whether a request for `host` may use a connection with the SNI `server_name`, because both
     /// names select the same certificates. If not, the request gets 421 (Misdirected Request).
     pub fn is_same(&self, server_name: Option<&str>, host: &str) -> bool {

@@ -112,6 +112,11 @@ impl TlsEndpoint {
     }
 
     /// Unreachable, since no endpoint exists.
+    pub fn refuses(&self, _: Option<&str>) -> bool {
+        match *self {}
+    }
+
+    /// Unreachable, since no endpoint exists.
     pub fn is_misdirected(&self, _: Option<&str>, _: &str) -> bool {
         match *self {}
     }

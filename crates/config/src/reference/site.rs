@@ -246,6 +246,7 @@ pub(super) const TLS: TableReference = TableReference {
         KeyReference::required("client_ca", "path", "The authorities of client certificates, in PEM. The same for all sites of an address.").only_with(&["client"]),
         KeyReference::with_described_default("client_paths", "list of patterns", "none", "Paths that require a client certificate, as `[\"/admin\", \"/admin/**\"]`: other clients get 403 there, also without TLS. As with [rules](site-rule.md) that refuse, no other path leads to the same content.").only_with(&["client"]),
         KeyReference::with_default("min_version", "`\"1.2\"` or `\"1.3\"`", "\"1.2\"", "The oldest version. The same for all sites of an address."),
+        KeyReference::with_default("strict_sni", "boolean", "false", "Refuse handshakes with no name (SNI), or with one that no certificate of the address has; otherwise they get the certificate of the default site, or of the first. Applies to the whole address if one of its sites has it."),
         KeyReference::with_default("redirect", "boolean", "false", "Redirect requests at the site's `listen` in `[[site]]` to https: GET and HEAD with 301, others with 308."),
         KeyReference::with_default("hsts", "boolean or text", "false", "Send Strict-Transport-Security: `true` for a year, or the field's value. Needs `redirect`, or a site without plain listeners."),
     ],

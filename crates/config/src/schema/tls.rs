@@ -25,6 +25,9 @@ pub struct TlsConfig {
     pub client_paths: Vec<PathPattern>,
     /// The oldest version accepted. Default 1.2.
     pub version_min: TlsVersion,
+    /// Handshakes without the name of a certificate of the address are refused. Applies to all sites of the addresses.
+    /// Default false.
+    pub strict_sni: bool,
     /// The value of Strict-Transport-Security. Default: none is sent.
     pub hsts: Option<String>,
     /// Whether requests in plain text are redirected to https. Default false.

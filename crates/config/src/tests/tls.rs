@@ -28,6 +28,7 @@ fn all_keys_of_tls_are_read() {
         min_version = "1.3"
         hsts = "max-age=5; preload"
         redirect = true
+        strict_sni = true
         "#,
     );
     let site = &config.sites[0];
@@ -51,6 +52,7 @@ fn all_keys_of_tls_are_read() {
         version_min: TlsVersion::Tls13,
         hsts: Some("max-age=5; preload".into()),
         redirect: true,
+        strict_sni: true,
     };
     assert_eq!(site.tls, Some(expected));
     let set = &site.headers[0].set;

@@ -55,6 +55,30 @@ fn sni_selects_the_certificate() {
     assert_eq!(said.code, Some(60), "{}", said.errors);
 }
 
+/// With `strict_sni`, a client that asks for no name, or for an unknown one, gets no certificate.
+#[test]
+fn strict_sni_refuses_handshakes_for_unknown_names() {
+    let place = Place::new();
+    place.certify("a", &["a.example"]);
+    place.certify("b", &["b.example"]);
+    let server = place.run(&format!(
+        "{}{}",
+        place.site("a", "names = \"a.example\"", ""),
+        place.site("b", "names = [\"b.example\", \"_\"]", "strict_sni = true")
+    ));
+    for version in VERSIONS {
+        for host in ["a.example", "b.example"] {
+            let url = format!("https://{host}/missing");
+            let arguments = [&STATUS[..], &[version, &url]].concat();
+            assert_eq!(place.fetch(server.address(), &arguments), "404", "{host}");
+        }
+    }
+    for name in [&["-noservername"][..], &["-servername", "x.example"]] {
+        let shown = place.s_client(server.address(), name, "").all();
+        assert!(shown.contains("no peer certificate available"), "{shown}");
+    }
+}
+
 #[test]
 fn host_with_another_certificate_gets_421() {
     let place = Place::new();

@@ -28,6 +28,10 @@ pub fn for_address(
     if let Some(automatic) = automatic {
         automatic.add_to(&mut certificates);
     }
+    // Without default certificates, handshakes for unknown names fail.
+    if sites_here().any(|site| site.tls.as_ref().is_some_and(|tls| tls.strict_sni)) {
+        return certificates;
+    }
     // Clients without SNI get the certificates of the default site, or those of the first site.
     let is_default = |site: &&config::SiteConfig| site.names.contains(&SiteName::Default);
     if let Some(site) = sites_here()

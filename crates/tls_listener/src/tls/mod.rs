@@ -427,6 +427,11 @@ impl TlsEndpoint {
         }
     }
 
+    /// Whether a handshake with this name, or without one, is refused for lack of a certificate.
+    pub fn refuses(&self, server_name: Option<&str>) -> bool {
+        self.store.current().refuses(server_name)
+    }
+
     /// Whether a request for `host` must be answered with 421 (RFC 9110 §15.5.20): the connection's SNI is another
     /// name, which selects other certificates.
     pub fn is_misdirected(&self, server_name: Option<&str>, host: &str) -> bool {

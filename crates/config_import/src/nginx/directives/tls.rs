@@ -10,6 +10,12 @@ use crate::report::DirectiveOutcome;
 /// Directives of TLS. Others that begin with `ssl_` are not needed.
 pub const TABLE: &[TableLine] = &[
     ("ssl", NotNeeded("a certificate turns TLS on")),
+    (
+        "ssl_reject_handshake",
+        super::Handling::ByHand(
+            "set strict_sni in [site.tls] of the sites at the address, and remove this site",
+        ),
+    ),
     ("ssl_certificate", Translate(certificate)),
     ("ssl_certificate_key", Translate(key)),
     ("ssl_protocols", Translate(protocols)),
