@@ -17,6 +17,7 @@
 )]
 
 mod admin;
+mod announcement;
 mod cli;
 mod compare;
 mod config_check;
@@ -34,6 +35,7 @@ mod level_sites;
 mod limits;
 mod log_reader;
 mod log_writers;
+mod main_loop;
 mod man_pages;
 mod map_files;
 mod memory;

@@ -5,16 +5,14 @@
 //! (`file_loader`).
 
 use std::cell::RefCell;
-use std::io::Write;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lowroad_config::{AccessLogConfig, Config, SiteRoot};
+use lowroad_config::{AccessLogConfig, Config};
 use lowroad_disk::{DiskFolder, FolderError};
 use lowroad_engine::counters::WorkerCounters;
 use lowroad_engine::epoll::EpollDriver;
@@ -37,11 +35,9 @@ use lowroad_response_cache::calls::HandlerCalls;
 use lowroad_response_cache::handler_outcome::{HandlerOutcome, OutcomeSender};
 use lowroad_routes::applications::ApplicationSet;
 use lowroad_routes::route_builder::HandlerRuntime;
-use lowroad_routes::routes::Route;
 use lowroad_site::access::{LogWorker, WorkerAccessLog};
 use lowroad_site::decision::SiteService;
-use lowroad_site::explain_files;
-use lowroad_site::listeners::{HandedSockets, ListenerAddresses, ListenerSet};
+use lowroad_site::listeners::{HandedSockets, ListenerSet};
 use lowroad_site::request_traces::WorkerTracer;
 use lowroad_site::sites::SiteTable;
 use lowroad_store::SharedStore;
@@ -50,17 +46,17 @@ use lowroad_store::clock;
 use lowroad_store::disk_cache::{self, DiskCache};
 use lowroad_store::watch::FolderWatcher;
 use lowroad_tls_listener::TlsListeners;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
 use crate::admin::listeners::AdminListeners;
-use crate::events::{CommandReply, MainEvent};
+use crate::events::MainEvent;
 use crate::init::InitLink;
-use crate::level::{ConnectionInterceptor, LevelProcesses, LevelStart};
+use crate::level::{ConnectionInterceptor, LevelStart};
 use crate::level_sites::LevelSites;
 use crate::log_writers::{self, LogWriters};
+use crate::main_loop::{self, ProcessEnvironment};
 use crate::map_files::MapFollower;
 use crate::memory;
-use crate::reload::{self, ReloadCounts};
+use crate::reload::ReloadCounts;
 use crate::running_server::{RunningServer, WorkerBox, lock, update_applications};
 use crate::secret_file;
 use crate::site_files::SiteFollower;
@@ -69,13 +65,10 @@ use crate::traces::TraceExport;
 use crate::upgrade::control::UpgradeControl;
 use crate::upgrade::messages::ToSuccessor;
 use crate::upgrade::predecessor::Predecessor;
-use crate::upgrade::successor::{PassedDescriptors, ReadySuccessor};
-use crate::{limits, softirq, upgrade};
+use crate::{announcement, limits, softirq};
 
 /// Interval between checks for changed error pages, certificates and document roots.
 const SITES_INTERVAL: Duration = Duration::from_millis(500);
-/// Additional time after the drain timeout in which workers must end.
-const EXIT_GRACE_MS: u64 = 2_000;
 
 /// How a server was started.
 pub struct ServerStart<'a> {
@@ -210,6 +203,10 @@ pub fn run(mut config: Config, start: ServerStart<'_>) -> Result<(), String> {
         changes,
     })?;
     open_disk_cache(&running, disk_cache, &helpers).map_err(text)?;
+    for site in predecessor.iter().flat_map(|it| &it.maintenance) {
+        let switch = running.sites.maintenance_switches().find(site);
+        switch.store(true, Ordering::Relaxed);
+    }
     running.tls.keep(&running.config, &running.logger)?;
     running.fd_limit = fd_limit;
     running.sinks = logs.sinks();
@@ -248,8 +245,8 @@ pub fn run(mut config: Config, start: ServerStart<'_>) -> Result<(), String> {
     }
     let traces = traces.map(|traces| traces.start(running.logger.clone()));
     let traces = traces.transpose().map_err(text)?;
-    listen_for_signals(sender.clone()).map_err(text)?;
-    let end_requested = end_signals().map_err(text)?;
+    main_loop::listen_for_signals(sender.clone()).map_err(text)?;
+    let end_requested = main_loop::end_signals().map_err(text)?;
     let running = Arc::new(Mutex::new(running));
     admin.serve(running.clone(), sender.clone()).map_err(text)?;
     if let Some(url) = admin.url() {
@@ -273,8 +270,8 @@ pub fn run(mut config: Config, start: ServerStart<'_>) -> Result<(), String> {
     }
     // Clients are accepted last: if descriptors are few, early clients would use up those that the start needs.
     listen(&lock(&running), new_sockets);
-    warn_about_unserved(&lock(&running));
-    announce(&lock(&running));
+    announcement::warn_about_unserved(&lock(&running));
+    announcement::announce(&lock(&running));
     let upgrade_sender = sender.clone();
     if let Some(front) = &front {
         front.report_ready(sender).map_err(text)?;
@@ -318,7 +315,7 @@ pub fn run(mut config: Config, start: ServerStart<'_>) -> Result<(), String> {
         admin: &mut admin,
         init,
     };
-    run_main_loop(&running, &events, environment);
+    main_loop::run(&running, &events, environment);
     lock(&running).handler_runtime.end();
     lock(&running).applications.end();
     if let Some(tier) = lock(&running).store.tier() {
@@ -567,188 +564,6 @@ fn listen(running: &RunningServer, new_sockets: Vec<Vec<(ListenerId, ListenSocke
     }
 }
 
-/// The objects that the main loop uses in addition to the running server.
-struct ProcessEnvironment<'a> {
-    /// The configuration file.
-    source: Option<&'a std::path::Path>,
-    /// Whether a signal has requested a shutdown.
-    is_ending: &'a dyn Fn() -> bool,
-    reopen_logs: &'a dyn Fn(),
-    /// The processes of the softirq level, if it runs.
-    level_processes: Option<Box<dyn LevelProcesses>>,
-    /// Intercepts another server's connections.
-    front: Option<Box<dyn ConnectionInterceptor>>,
-    upgrade: UpgradeControl,
-    admin: &'a mut AdminListeners,
-    init: Option<InitLink>,
-}
-
-impl ProcessEnvironment<'_> {
-    /// Reloads the configuration.
-    fn reload(&self, running: &Mutex<RunningServer>) -> Result<String, String> {
-        (self.reopen_logs)();
-        // A successor that is starting has read the configuration and has the sockets already.
-        if self.upgrade.is_in_progress() {
-            return Err(upgrade::control::IN_PROGRESS.to_owned());
-        }
-        reload::reload(running, self.source, self.is_ending)
-    }
-
-    /// Starts the applications whose addresses the predecessor has used until now.
-    fn start_waiting_applications(&self, running: &Mutex<RunningServer>) {
-        let applications = lock(running).config.applications.clone();
-        if let Err(error) = update_applications(running, &applications, self.is_ending) {
-            lock(running).logger.error(format_args!("{error}"));
-        }
-    }
-
-    /// Starts an upgrade.
-    fn start_upgrade(&mut self, running: &Arc<Mutex<RunningServer>>, reply: Option<CommandReply>) {
-        let passed = PassedDescriptors {
-            admin: self.admin.share_tcp(),
-            init: self.init.as_ref().and_then(InitLink::share),
-        };
-        self.upgrade.request(running, passed, reply);
-    }
-
-    /// Ends the level in the kernel, or the interception of connections. Called first at a shutdown, while the listeners
-    /// are still open, because the level's connections migrate to them.
-    fn end_levels(&mut self) {
-        if let Some(processes) = self.level_processes.take() {
-            processes.end();
-        }
-        if let Some(front) = &mut self.front {
-            front.end_interception();
-        }
-    }
-}
-
-/// Handles signals and events until all workers have drained, or the drain timeout has passed.
-fn run_main_loop(
-    running: &Arc<Mutex<RunningServer>>,
-    events: &Receiver<MainEvent>,
-    mut environment: ProcessEnvironment<'_>,
-) {
-    let mut drain_end: Option<Instant> = None;
-    let mut alive = lock(running).workers.len();
-    // Kept until the end of this process, which the successor notices by its closed channel.
-    let mut successor = None;
-    while alive > 0 {
-        let remaining = drain_end.map(|end| end.saturating_duration_since(Instant::now()));
-        let event = match remaining {
-            Some(remaining) => events.recv_timeout(remaining),
-            None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
-        };
-        match event {
-            Ok(MainEvent::WorkerEnded) => alive -= 1,
-            Ok(MainEvent::Signal(SIGHUP)) => {
-                // `reload` has logged the result.
-                let _ = environment.reload(running);
-            }
-            Ok(MainEvent::Reload(reply)) => {
-                // The admin client may have closed its connection.
-                let _ = reply.send(environment.reload(running));
-            }
-            Ok(MainEvent::PredecessorEnded) => environment.start_waiting_applications(running),
-            Ok(MainEvent::Signal(SIGUSR1)) => (environment.reopen_logs)(),
-            Ok(MainEvent::Signal(SIGUSR2)) if drain_end.is_none() => {
-                environment.start_upgrade(running, None);
-            }
-            Ok(MainEvent::Upgrade(reply)) if drain_end.is_none() => {
-                environment.start_upgrade(running, Some(reply));
-            }
-            // The server is ending; dropping the reply tells the client.
-            Ok(MainEvent::Signal(SIGUSR2) | MainEvent::Upgrade(_)) => {}
-            Ok(MainEvent::UpgradePrepared(Ok(late))) if drain_end.is_some() => late.kill(),
-            Ok(MainEvent::UpgradePrepared(result)) => {
-                if let Some(ready) = environment.upgrade.finish(running, result) {
-                    drain_end = Some(hand_over(running, &ready, &mut environment));
-                    successor = Some(ready);
-                }
-            }
-            // A second signal ends the process without waiting for the drain.
-            Ok(MainEvent::Signal(_)) if drain_end.is_some() && successor.is_none() => {
-                lock(running)
-                    .logger
-                    .warn(format_args!("second signal: ending at once"));
-                return;
-            }
-            Ok(MainEvent::Signal(_)) => {
-                environment.end_levels();
-                // The call fails without a service manager; the drain does not depend on it.
-                let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
-                drain_end = Some(drain(&lock(running)));
-            }
-            Err(_) => return,
-        }
-    }
-    if successor.is_some() {
-        environment.admin.wait_for_end();
-    }
-    lock(running).logger.info(format_args!("ended"));
-}
-
-/// Hands the server over to a process that is ready, and begins to drain this one. Returns the time at which the drain
-/// ends at the latest.
-fn hand_over(
-    running: &Mutex<RunningServer>,
-    successor: &ReadySuccessor,
-    environment: &mut ProcessEnvironment<'_>,
-) -> Instant {
-    // Only the main process may name another one (sd_notify(3), NotifyAccess=main).
-    let process = successor.report.process;
-    let _ = sd_notify::notify(&[sd_notify::NotifyState::MainPid(process)]);
-    // Not locked meanwhile: the disk may be slow, and workers still answer.
-    let store = lock(running).store.clone();
-    store.release_disk_cache();
-    successor.release(ToSuccessor::DiskReleased);
-    environment.admin.stop();
-    // While the listeners are open, since the level's connections migrate to them.
-    environment.end_levels();
-    successor.release(ToSuccessor::LevelReleased);
-    let running = lock(running);
-    successor.take_over_listeners(&running);
-    drain(&running)
-}
-
-fn drain(running: &RunningServer) -> Instant {
-    let timeout_ms = running.config.server.drain_timeout_ms;
-    let open = running.admission.open();
-    running.logger.info(format_args!(
-        "draining: {open} connections, at most {timeout_ms} ms"
-    ));
-    for worker in &running.workers {
-        worker.post(MailboxMessage::Drain { timeout_ms });
-    }
-    // The workers enforce the timeout; the main thread stops waiting for them somewhat later.
-    Instant::now() + Duration::from_millis(timeout_ms + EXIT_GRACE_MS)
-}
-
-fn listen_for_signals(events: Sender<MainEvent>) -> std::io::Result<()> {
-    let mut signals =
-        signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2])?;
-    thread::Builder::new()
-        .name("signals".into())
-        .spawn(move || {
-            for signal in signals.forever() {
-                // The send fails if the main thread has ended.
-                if events.send(MainEvent::Signal(signal)).is_err() {
-                    return;
-                }
-            }
-        })?;
-    Ok(())
-}
-
-/// Returns a flag that a signal to end sets, for code that runs while the main thread does not read events.
-fn end_signals() -> std::io::Result<Arc<AtomicBool>> {
-    let end_requested = Arc::<AtomicBool>::default();
-    for signal in [SIGTERM, SIGINT, SIGQUIT] {
-        signal_hook::flag::register(signal, end_requested.clone())?;
-    }
-    Ok(end_requested)
-}
-
 /// Starts a thread that follows the files to which sites refer: error pages, certificates and document roots.
 fn start_site_follower(running: Arc<Mutex<RunningServer>>) -> std::io::Result<()> {
     panic_policy::start("sites", move || {
@@ -784,95 +599,6 @@ fn log_repeated_faults(running: &Mutex<RunningServer>) {
                 }
             }
         }
-    }
-}
-
-/// Warns about sites that serve nothing at `/`, and about inherited sockets that no site uses.
-fn warn_about_unserved(running: &RunningServer) {
-    for fault in running
-        .listeners
-        .addresses_for(&running.config.sites)
-        .faults()
-    {
-        running.logger.warn(format_args!("{fault}"));
-    }
-    for site in &running.sites.all {
-        let is_folder =
-            matches!(site.rules.config.root, SiteRoot::Folder(_)) && !site.rules.config.listing;
-        if is_folder
-            && !site.rules.has_route(b"/")
-            && site.access_policy.is_none()
-            && let Some(reason) = explain_files::find_cause(site, b"", b"/")
-        {
-            running
-                .logger
-                .warn(format_args!("/ is not served: {reason}"));
-        }
-    }
-}
-
-/// Prints the sites and their URLs to standard output.
-fn announce(running: &RunningServer) {
-    let mut lines = String::new();
-    let addresses = running.listeners.addresses_for(&running.config.sites);
-    for site in &running.sites.all {
-        let urls = urls(running, &addresses, &site.rules.config);
-        let listing = if site.rules.config.listing {
-            ", listing folders"
-        } else {
-            ""
-        };
-        let content = match site.rules.config.root {
-            SiteRoot::None if site.routes.is_empty() => "redirects".to_owned(),
-            SiteRoot::None => site
-                .routes
-                .iter()
-                .map(Route::name)
-                .collect::<Vec<_>>()
-                .join(", "),
-            _ => site.rules.base().display().to_string(),
-        };
-        let line = format!("serving {content}{listing} at {}\n", urls.join(" "));
-        lines.push_str(&line);
-    }
-    let cache_mb = running.config.server.cache_len_max >> 20;
-    let count = running.workers.len();
-    let workers = if count == 1 {
-        "1 worker".into()
-    } else {
-        format!("{count} workers")
-    };
-    lines.push_str(&format!("{workers}, {cache_mb} MiB cache; Ctrl-C ends\n"));
-    let mut out = std::io::stdout();
-    // The server also runs if standard output is closed.
-    let _ = out.write_all(lines.as_bytes()).and_then(|()| out.flush());
-}
-
-fn urls(
-    running: &RunningServer,
-    listener_addresses: &ListenerAddresses<'_>,
-    site: &lowroad_config::SiteConfig,
-) -> Vec<String> {
-    let url = |id: &ListenerId| {
-        let scheme = match running.sites.tls_endpoint(*id) {
-            Some(_) => "https",
-            None => "http",
-        };
-        let mut addresses = running.listeners.addresses.iter();
-        match addresses.find(|(listener_id, _)| listener_id == id) {
-            Some((_, address)) => format!("{scheme}://{}/", reachable(*address)),
-            None => "a Unix socket".into(),
-        }
-    };
-    listener_addresses.for_site(site).iter().map(url).collect()
-}
-
-/// An address at which this machine can reach a listener: the loopback address instead of the unspecified one.
-fn reachable(listener: SocketAddr) -> SocketAddr {
-    match listener.ip() {
-        // A listener at [::] accepts IPv4, too.
-        ip if ip.is_unspecified() => (Ipv4Addr::LOCALHOST, listener.port()).into(),
-        ip => (ip, listener.port()).into(),
     }
 }
 

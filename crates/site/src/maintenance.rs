@@ -71,4 +71,11 @@ impl MaintenanceSwitches {
         // Names of sites that are gone stay: they are few, and a site may come back.
         switches.entry(site.to_owned()).or_default().clone()
     }
+
+    /// The names of the sites with a switch that is on.
+    pub fn switched_on(&self) -> Vec<String> {
+        let switches = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let on = switches.iter().filter(|(_, switch)| switch.load(Relaxed));
+        on.map(|(site, _)| site.clone()).collect()
+    }
 }

@@ -112,6 +112,11 @@ pub struct SitePath<'a> {
 }
 
 impl SiteTable {
+    /// The switches of the maintenance modes.
+    pub fn maintenance_switches(&self) -> &MaintenanceSwitches {
+        &self.maintenance
+    }
+
     /// Creates the sites of a configuration. `previous` contains the sites in force; their state is reused.
     ///
     /// # Errors

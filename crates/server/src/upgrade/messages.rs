@@ -19,6 +19,8 @@ pub enum ToSuccessor {
     AdminSocket(SocketAddr),
     /// The predecessor runs this application until it ends.
     Application(RunningApplication),
+    /// An operator has turned on the maintenance mode of the site with this name.
+    Maintenance(String),
     /// The channel to the init process comes with this message.
     Init,
     /// All sockets were sent.

@@ -26,6 +26,8 @@ pub struct Predecessor {
     admin: Option<(SocketAddr, ListenSocket)>,
     init: Option<InitLink>,
     applications: Vec<RunningApplication>,
+    /// The names of sites in maintenance mode.
+    pub maintenance: Vec<String>,
 }
 
 /// Whether this process was started to take over from another one.
@@ -55,6 +57,7 @@ impl Predecessor {
             admin: None,
             init: None,
             applications: Vec::new(),
+            maintenance: Vec::new(),
         };
         predecessor.receive_sockets().map_err(|error| {
             let text = failure(&error);
@@ -80,6 +83,7 @@ impl Predecessor {
                 }
                 (ToSuccessor::Init, socket) => self.init = socket.map(InitLink::from),
                 (ToSuccessor::Application(application), _) => self.applications.push(application),
+                (ToSuccessor::Maintenance(site), _) => self.maintenance.push(site),
                 (ToSuccessor::Complete, _) => break,
                 // The kernel passes no descriptors to a process that has reached its limit.
                 (ToSuccessor::Socket(_) | ToSuccessor::AdminSocket(_), None) => {

@@ -70,7 +70,7 @@ fn prepare(
 ) -> Result<ReadySuccessor, String> {
     let timeout = Duration::from_millis(lock(running).config.server.upgrade_timeout_ms);
     let sockets = share_sockets(running)?;
-    let applications = running_applications(running);
+    let state = running_state(running);
     let (channel, socket) = PacketChannel::pair().map_err(|error| error.to_string())?;
     let process = match starter::is_started() {
         true => {
@@ -84,7 +84,7 @@ fn prepare(
         }
     };
     let channel = HandoverChannel::new(channel);
-    match exchange(&channel, timeout, &sockets, &applications, passed) {
+    match exchange(&channel, timeout, &sockets, &state, passed) {
         Ok(report) => Ok(ReadySuccessor {
             channel,
             process,
@@ -133,15 +133,18 @@ fn share_sockets(
     Ok(shared)
 }
 
-/// The applications that run until this process ends.
-fn running_applications(running: &Mutex<RunningServer>) -> Vec<RunningApplication> {
+/// The messages about state that the successor can't read from its configuration.
+fn running_state(running: &Mutex<RunningServer>) -> Vec<ToSuccessor> {
     let running = lock(running);
-    let applications = running.config.applications.iter();
-    let applications = applications.map(|application| RunningApplication {
-        name: application.name.clone(),
-        ready: application.ready.as_ref().map(ToString::to_string),
+    let applications = running.config.applications.iter().map(|application| {
+        ToSuccessor::Application(RunningApplication {
+            name: application.name.clone(),
+            ready: application.ready.as_ref().map(ToString::to_string),
+        })
     });
-    applications.collect()
+    let switches = running.sites.maintenance_switches().switched_on();
+    let maintenance = switches.into_iter().map(ToSuccessor::Maintenance);
+    applications.chain(maintenance).collect()
 }
 
 /// Passes the sockets, and waits until the successor is ready.
@@ -149,13 +152,13 @@ fn exchange(
     channel: &HandoverChannel,
     timeout: Duration,
     sockets: &[(SocketLabel, ListenSocket)],
-    applications: &[RunningApplication],
+    state: &[ToSuccessor],
     passed: &PassedDescriptors,
 ) -> Result<ReadyReport, String> {
     channel
         .set_timeout(timeout)
         .map_err(|error| error.to_string())?;
-    let sent = send_state(channel, sockets, applications, passed);
+    let sent = send_state(channel, sockets, state, passed);
     // A successor that has ended may still have reported the reason.
     match (channel.receive::<ToPredecessor>(), sent) {
         (Ok((ToPredecessor::Ready(report), _)), Ok(())) => Ok(report),
@@ -175,14 +178,14 @@ fn exchange(
 fn send_state(
     channel: &HandoverChannel,
     sockets: &[(SocketLabel, ListenSocket)],
-    applications: &[RunningApplication],
+    state: &[ToSuccessor],
     passed: &PassedDescriptors,
 ) -> Result<(), MessageError> {
     for (label, listener) in sockets {
         channel.send(&ToSuccessor::Socket(*label), Some(listener.socket.as_fd()))?;
     }
-    for application in applications {
-        channel.send(&ToSuccessor::Application(application.clone()), None)?;
+    for message in state {
+        channel.send(message, None)?;
     }
     if let Some(admin) = &passed.admin
         && let Some(address) = admin.address()

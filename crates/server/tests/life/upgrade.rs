@@ -33,7 +33,7 @@ impl Upgradable {
 
     fn start_as(user: &str, folder: TempFolder, server: &str, rest: &str) -> Upgradable {
         let program = folder.path().join("lowroad");
-        fs::copy(PROGRAM, &program).expect("a program");
+        copy_program(&program);
         let at = folder.path().display();
         let config = format!(
             "[server]\nworkers = 2\nuser = \"{user}\"\nadmin = \"{at}/admin\"\n{server}\n\
@@ -66,10 +66,15 @@ impl Upgradable {
     /// Replaces the program by a shell script.
     fn replace_program(&self, script: &str) {
         let program = self.path("lowroad");
-        // The running program's file can't be written to, but replaced.
-        fs::remove_file(&program).expect("the program");
-        fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("a script");
-        fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("a mode");
+        // The running program's file can't be written to, but replaced; as in `copy_program`.
+        let source = self.folder.file("script", format!("#!/bin/sh\n{script}\n"));
+        fs::set_permissions(&source, Permissions::from_mode(0o755)).expect("a mode");
+        let copied = Command::new("cp")
+            .arg("--remove-destination")
+            .arg(source)
+            .arg(&program)
+            .status();
+        assert!(copied.expect("cp").success());
     }
 
     /// Requires an upgrade to fail with this reason, and the server to go on.
@@ -82,6 +87,13 @@ impl Upgradable {
         assert_eq!(self.server.get("/small").text(), "hello");
         assert!(Path::new(&format!("/proc/{}", self.server.pid())).exists());
     }
+}
+
+/// Copies the program, by another process: a process that another test starts at the same time would inherit a descriptor
+/// that is open for writing, and the kernel executes no file that is (ETXTBSY).
+fn copy_program(to: &Path) {
+    let copied = Command::new("cp").arg(PROGRAM).arg(to).status();
+    assert!(copied.expect("cp").success());
 }
 
 /// Runs a command for the server with this admin socket.
@@ -201,7 +213,7 @@ fn failing_successor_changes_nothing() {
     fs::remove_file(upgradable.path("lowroad")).expect("the program");
     upgradable.fails_with("can't start");
     // The refusals have not used up anything.
-    fs::copy(PROGRAM, upgradable.path("lowroad")).expect("the program");
+    copy_program(&upgradable.path("lowroad"));
     upgradable.upgrade();
 }
 
@@ -362,6 +374,23 @@ fn application_is_used_until_the_predecessor_has_ended() {
 }
 
 #[test]
+fn maintenance_mode_outlives_the_process() {
+    let upgradable = Upgradable::start(site(), "", "");
+    let switch = |mode: &str| {
+        let mut command = Command::new(PROGRAM);
+        command.args(["maintenance", mode, "--admin"]);
+        let output = command.arg(upgradable.path("admin")).output();
+        assert!(output.expect("the program").status.success());
+    };
+    switch("on");
+    upgradable.upgrade();
+    assert_eq!(upgradable.server.get("/small").status, 503);
+    switch("off");
+    upgradable.upgrade();
+    assert_eq!(upgradable.server.get("/small").status, 200);
+}
+
+#[test]
 fn signal_upgrades_and_the_service_manager_learns_the_process() {
     let folder = site();
     let notify = folder.path().join("notify");
@@ -370,7 +399,7 @@ fn signal_upgrades_and_the_service_manager_learns_the_process() {
         .set_read_timeout(Some(Duration::from_secs(60)))
         .expect("a timeout");
     let program = folder.path().join("lowroad");
-    fs::copy(PROGRAM, &program).expect("a program");
+    copy_program(&program);
     let at = folder.path().display();
     let config = folder.file(
         "lowroad.toml",
