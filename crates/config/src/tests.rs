@@ -160,6 +160,7 @@ fn all_keys_of_process_tables_are_read() {
         kernel_tls = true
         helpers = 8
         drain_timeout = "500ms"
+        upgrade_timeout = "2m"
         admin = "run/admin.sock"
         softirq = "eth0"
         fd_limit = 65536
@@ -213,6 +214,7 @@ fn all_keys_of_process_tables_are_read() {
         kernel_tls: true,
         helpers: 8,
         drain_timeout_ms: 500,
+        upgrade_timeout_ms: 120_000,
         admin: Some("run/admin.sock".into()),
         softirq: SoftirqMode::Interface("eth0".into()),
         fd_limit: 65_536,

@@ -98,7 +98,7 @@ fn handler(socket: &Path, servers: &FastCgiServers) -> Arc<FastCgiHandler> {
         concurrency_max: 64,
         ..RouteConfig::new(PathPattern::everything(), to)
     };
-    let notice = Arc::new(|line: &str| eprintln!("{line}"));
+    let notice = Arc::new(|line: &str, _: Option<&_>| eprintln!("{line}"));
     let handler = FastCgiHandler::new(&route, &fastcgi, SymlinkPolicy::Beneath, servers, notice);
     Arc::new(handler)
 }

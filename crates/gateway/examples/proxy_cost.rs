@@ -108,7 +108,7 @@ fn handler(socket: &Path, protocol: OriginProtocol, origins: &OriginRegistry) ->
         concurrency_max: 64,
         ..RouteConfig::new(PathPattern::everything(), to)
     };
-    let notice = Arc::new(|line: &str| eprintln!("{line}"));
+    let notice = Arc::new(|line: &str, _: Option<&_>| eprintln!("{line}"));
     let handler = ProxyHandler::new(&route, &origin, origins, notice, None);
     Arc::new(handler.expect("a handler"))
 }
