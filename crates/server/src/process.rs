@@ -125,7 +125,10 @@ pub fn run(mut config: Config, start: ServerStart<'_>) -> Result<(), String> {
         front.intercept(&mut listeners, &new_sockets)?;
     }
     // TLS is prepared before root is given up, because usually only root can read private keys.
-    let tls = TlsListeners::start(&config, &logger, account.as_ref())?;
+    let ticket_keys = predecessor
+        .as_ref()
+        .and_then(|it| it.ticket_keys.as_deref());
+    let tls = TlsListeners::start(&config, &logger, account.as_ref(), ticket_keys)?;
     let mut admin = AdminListeners::open(&config, &tls, predecessor.as_mut())?;
     let traces = TraceExport::open(config.traces.as_ref())?;
     let open_secrets = secret_file::warnings(config.document.secret_files());

@@ -51,6 +51,7 @@ impl TlsListeners {
         _: &Config,
         _: &ErrorLogger,
         _: Option<&ServerAccount>,
+        _: Option<&[u8]>,
     ) -> Result<TlsListeners, String> {
         Ok(TlsListeners)
     }
@@ -61,6 +62,11 @@ impl TlsListeners {
     /// Never: configurations with TLS have been refused before.
     pub fn reload(_: &Config, _: &ErrorLogger, _: &TlsListeners) -> Result<TlsListeners, String> {
         Ok(TlsListeners)
+    }
+
+    /// There are no ticket keys.
+    pub fn ticket_keys(&self) -> Option<Vec<u8>> {
+        None
     }
 
     /// No address has an endpoint.

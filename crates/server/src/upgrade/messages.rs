@@ -21,6 +21,8 @@ pub enum ToSuccessor {
     Application(RunningApplication),
     /// An operator has turned on the maintenance mode of the site with this name.
     Maintenance(String),
+    /// The keys of TLS session tickets.
+    TicketKeys(Vec<u8>),
     /// The channel to the init process comes with this message.
     Init,
     /// All sockets were sent.

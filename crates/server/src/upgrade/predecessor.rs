@@ -28,6 +28,8 @@ pub struct Predecessor {
     applications: Vec<RunningApplication>,
     /// The names of sites in maintenance mode.
     pub maintenance: Vec<String>,
+    /// The keys of TLS session tickets, so that clients resume their sessions.
+    pub ticket_keys: Option<Vec<u8>>,
 }
 
 /// Whether this process was started to take over from another one.
@@ -58,6 +60,7 @@ impl Predecessor {
             init: None,
             applications: Vec::new(),
             maintenance: Vec::new(),
+            ticket_keys: None,
         };
         predecessor.receive_sockets().map_err(|error| {
             let text = failure(&error);
@@ -84,6 +87,7 @@ impl Predecessor {
                 (ToSuccessor::Init, socket) => self.init = socket.map(InitLink::from),
                 (ToSuccessor::Application(application), _) => self.applications.push(application),
                 (ToSuccessor::Maintenance(site), _) => self.maintenance.push(site),
+                (ToSuccessor::TicketKeys(keys), _) => self.ticket_keys = Some(keys),
                 (ToSuccessor::Complete, _) => break,
                 // The kernel passes no descriptors to a process that has reached its limit.
                 (ToSuccessor::Socket(_) | ToSuccessor::AdminSocket(_), None) => {

@@ -144,7 +144,8 @@ fn running_state(running: &Mutex<RunningServer>) -> Vec<ToSuccessor> {
     });
     let switches = running.sites.maintenance_switches().switched_on();
     let maintenance = switches.into_iter().map(ToSuccessor::Maintenance);
-    applications.chain(maintenance).collect()
+    let ticket_keys = running.tls.ticket_keys().map(ToSuccessor::TicketKeys);
+    applications.chain(maintenance).chain(ticket_keys).collect()
 }
 
 /// Passes the sockets, and waits until the successor is ready.

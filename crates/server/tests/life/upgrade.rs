@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
@@ -291,6 +291,43 @@ fn server_without_rights_starts_a_successor_with_them() {
     // Another user could replace the program.
     chown(upgradable.path("lowroad"), Some(65534), None).expect("an owner");
     upgradable.fails_with("other users can change");
+}
+
+#[test]
+fn tls_sessions_are_resumed() {
+    let folder = site();
+    let made = rcgen::generate_simple_self_signed(["s.test".to_owned()]).expect("a certificate");
+    folder.file("cert.pem", made.cert.pem());
+    folder.file("key.pem", made.signing_key.serialize_pem());
+    let tls = "[site.tls]\nlisten = \"127.0.0.2:0\"\ncertificate = \"cert.pem\"\nkey = \"key.pem\"";
+    let upgradable = Upgradable::start(folder, "", tls);
+    let secure = upgradable.server.addresses.iter();
+    let secure = secure
+        .copied()
+        .find(|address| address.ip().to_string() == "127.0.0.2");
+    let address = secure.expect("an address with TLS").to_string();
+    let session = upgradable.path("session");
+    let connect = |option: &str| {
+        let mut client = Command::new("openssl");
+        client
+            .args([
+                "s_client",
+                "-tls1_2",
+                "-connect",
+                &address,
+                "-servername",
+                "s.test",
+            ])
+            .arg(option)
+            .arg(&session)
+            .stdin(Stdio::null());
+        let output = client.output().expect("openssl");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert!(connect("-sess_out").contains("New, TLSv1.2"));
+    upgradable.upgrade();
+    let resumed = connect("-sess_in");
+    assert!(resumed.contains("Reused, TLSv1.2"), "{resumed}");
 }
 
 #[test]

@@ -99,7 +99,8 @@ pub struct TlsEndpoint {
 
 impl TlsListeners {
     /// Prepares TLS when the server starts, before it switches to the user of `account`: reading certificates and keys
-    /// may need root privileges. Logs warnings about them.
+    /// may need root privileges. Logs warnings about them. Without a file of ticket keys, uses `ticket_keys`, those of the
+    /// process from which the server takes over.
     ///
     /// # Errors
     /// The unusable file, and the reason.
@@ -107,8 +108,14 @@ impl TlsListeners {
         config: &Config,
         logger: &ErrorLogger,
         account: Option<&ServerAccount>,
+        ticket_keys: Option<&[u8]>,
     ) -> Result<TlsListeners, String> {
         let process = TlsProcess::new(config, logger, account)?;
+        if let Some(keys) = ticket_keys.and_then(TicketKeys::from_bytes)
+            && process.ticket_file.is_none()
+        {
+            process.make_tickets(keys)?;
+        }
         let admin = match &config.admin.tls {
             Some(admin) => {
                 let (admin, warnings) = AdminTls::open(admin, &process)?;
@@ -184,6 +191,12 @@ impl TlsListeners {
             admin,
             kernel,
         })))
+    }
+
+    /// The ticket keys, for a process that takes over; `None` if there was no TLS address yet.
+    pub fn ticket_keys(&self) -> Option<Vec<u8>> {
+        let tickets = self.0.process.tickets.get()?;
+        Some(tickets.keys().to_bytes().to_vec())
     }
 
     /// The endpoint of an address; `None` if the address does not use TLS.
@@ -460,7 +473,7 @@ mod tests {
         let config = config::parse(text, Path::new("lowroad.toml")).expect("a configuration");
         let log = LogWriter::open(&LogDestination::File("/dev/null".into())).expect("a log");
         let logger = ErrorLogger::new(log.sink(), LogLevel::Error);
-        let tls = TlsListeners::start(&config, &logger, None).expect("nothing to open");
+        let tls = TlsListeners::start(&config, &logger, None, None).expect("nothing to open");
         assert!(tls.0.process.tickets.get().is_none());
         tls.0.process.tickets().expect("random numbers");
         assert!(tls.0.process.tickets.get().is_some());
