@@ -529,6 +529,41 @@ fn killed_daemon_is_restarted() {
 }
 
 #[test]
+fn upgrade_attaches_the_level_of_the_new_process() {
+    let name = "upgrade_attaches_the_level_of_the_new_process";
+    if skipped(name, &[]) {
+        return;
+    }
+    let mut own = Own::start("combined");
+    own.hit();
+    let first = own.daemon();
+    let admin = own.folder.path().join("admin").display().to_string();
+    let upgraded = own
+        .path
+        .server
+        .run(PROGRAM, &["upgrade", "--admin", &admin]);
+    upgraded.expect("the new process");
+    let level = wait_until("the new level", || {
+        // Requests are answered while no level is attached, too.
+        assert_eq!(own.ask().status, 200);
+        let level = SoftirqLevel::open(&own.place).ok()?;
+        let control = level.control();
+        let is_new = control.heartbeat_ns > 0 && pid(control.pid) != first;
+        is_new.then_some(level)
+    });
+    own.level = level;
+    assert_eq!(own.hit().0.text(), "old");
+    // The new daemon gets the changes of the new server.
+    own.folder.file("root/page.txt", "new");
+    wait_until("the change", || (own.ask().text() == "new").then_some(()));
+    let status = own.server.child().wait().expect("a child of ours");
+    assert!(status.success(), "the predecessor: {status}");
+    let stopped = own.path.server.run(PROGRAM, &["stop", "--admin", &admin]);
+    stopped.expect("the new process ends");
+    assert!(!own.place.exists(), "the level has gone before the server");
+}
+
+#[test]
 fn daemon_continues_without_its_supervisor() {
     if skipped("daemon_continues_without_its_supervisor", &[]) {
         return;
