@@ -55,6 +55,11 @@ pub fn snapshot(running: &Mutex<RunningServer>, admin_refused: u64) -> MetricSna
             running.reloads.rejected,
         );
         out.counter(
+            "lowroad_upgrades_failed",
+            "Upgrades that have failed, so that this process went on.",
+            running.upgrades_failed,
+        );
+        out.counter(
             "lowroad_map_files_applied",
             "Changed map files that were put in force.",
             running.map_counts.applied.load(Relaxed),

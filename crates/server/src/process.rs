@@ -475,6 +475,7 @@ fn prepare(parts: ServerParts<'_>) -> Result<RunningServer, String> {
         log_rotations_failed: Arc::default(),
         traces: None,
         reloads: ReloadCounts::default(),
+        upgrades_failed: 0,
         map_counts: Arc::default(),
         start_settings: StartSettings::new(&config),
         softirq: None,

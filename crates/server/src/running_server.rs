@@ -84,6 +84,8 @@ pub struct RunningServer {
     pub traces: Option<Arc<SpanQueue>>,
     /// The reloads since the start.
     pub reloads: ReloadCounts,
+    /// The upgrades that have failed since the start.
+    pub upgrades_failed: u64,
     /// The changes of map files since the start.
     pub map_counts: Arc<MapCounts>,
     /// The settings that only a start applies.

@@ -51,6 +51,7 @@ impl UpgradeControl {
     ) {
         let logger = lock(running).logger.clone();
         let refuse = |reason: String| {
+            lock(running).upgrades_failed += 1;
             logger.error(format_args!("upgrade: {reason}"));
             if let Some(reply) = &reply {
                 // The client may have closed its connection.
@@ -100,6 +101,7 @@ impl UpgradeControl {
                 (Ok(text), Some(successor))
             }
             Err(reason) => {
+                lock(running).upgrades_failed += 1;
                 let text = format!("this process goes on: {reason}");
                 logger.error(format_args!("upgrade: {text}"));
                 (Err(text), None)

@@ -212,6 +212,13 @@ fn failing_successor_changes_nothing() {
     upgradable.fails_with("not ready after 1 s");
     fs::remove_file(upgradable.path("lowroad")).expect("the program");
     upgradable.fails_with("can't start");
+    let status = Command::new(PROGRAM)
+        .args(["status", "--json", "--admin"])
+        .arg(upgradable.path("admin"))
+        .output()
+        .expect("the program");
+    let text = String::from_utf8_lossy(&status.stdout).into_owned();
+    assert!(text.contains("lowroad_upgrades_failed"), "{text}");
     // The refusals have not used up anything.
     copy_program(&upgradable.path("lowroad"));
     upgradable.upgrade();
