@@ -14,7 +14,7 @@ const TARGETED_FIELDS: [&str; 2] = ["CDN-Cache-Control", "Surrogate-Control"];
 /// The dependence of a response on the request, other than on its URL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResponseDependence {
-    /// It depends on a fact that Vary can't name: the client, the time, or the existence of a file.
+    /// It depends on a fact that Vary can't name: the client or its share, the time, or the existence of a file.
     pub is_private: bool,
     /// The request fields on which it depends.
     fields: Vec<String>,
@@ -27,7 +27,8 @@ impl ResponseDependence {
             is_private: !conditions.addresses.is_empty()
                 || conditions.has_certificate.is_some()
                 || !conditions.times.is_empty()
-                || conditions.file.is_some(),
+                || conditions.file.is_some()
+                || conditions.share.is_some(),
             fields: Vec::new(),
         };
         for condition in &conditions.headers {
@@ -131,6 +132,26 @@ pub fn make_private(fields: &mut ResponseFields) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lowroad_config::{ClientShare, HashBy};
+
+    /// Vary: Cookie would not do, since a client without the cookie counts by its address.
+    #[test]
+    fn share_of_clients_is_private() {
+        let share = RequestConditions {
+            share: Some(ClientShare {
+                percent: 10,
+                by: HashBy::Cookie("id".into()),
+            }),
+            ..RequestConditions::default()
+        };
+        let inverted = RequestConditions {
+            exceptions: vec![share.clone()],
+            ..RequestConditions::default()
+        };
+        for conditions in [share, inverted] {
+            assert!(ResponseDependence::from_conditions(&conditions).is_private);
+        }
+    }
 
     #[test]
     fn private_response_has_no_lifetime_for_shared_caches() {
