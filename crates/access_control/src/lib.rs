@@ -1,5 +1,5 @@
 //! Access control for a site: finds the client that proxies report (`forwarded_client`), and applies rules in order:
-//! denials, rate limits (`limit`) and passwords (`passwords`). The patterns of all rules of a site are matched
+//! denials, rate limits (`limit`), passwords (`passwords`) and tokens (`tokens`). The patterns of all rules of a site are matched
 //! together.
 //!
 //! The result depends on path, method and client of a request, not on files or programs. Traffic classes
@@ -9,16 +9,24 @@
 
 mod forwarded_client;
 pub mod passwords;
+mod protected_fields;
 mod rule_index;
+mod token_fault;
+#[cfg(feature = "tls")]
+pub mod tokens;
+#[cfg(not(feature = "tls"))]
+#[path = "tokens_stub.rs"]
+pub mod tokens;
 pub mod traffic_classes;
 
+use std::any::Any;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use lowroad_config as config;
-use lowroad_config::{ClientField, PrefixSet, RuleAction};
+use lowroad_config::{AuthConfig, ClientField, OriginConfig, PrefixSet, RuleAction, TokenKeys};
 use lowroad_http::request::Request;
 use lowroad_limits::ClientRates;
 use lowroad_request_conditions::{ConditionInput, ConditionSet, FindSwitch, condition_text};
@@ -27,12 +35,17 @@ use lowroad_site_rules::{FormSet, PathMatches};
 use forwarded_client::AmbiguousForwarding;
 pub use forwarded_client::{DirectPeer, ForwardedClient};
 use passwords::PasswordFile;
+pub use protected_fields::is_protected;
 use rule_index::RuleIndex;
+pub use token_fault::TokenFault;
+use tokens::{TokenKeySet, TokenVerifier};
 
 /// The access policy of a site: its access rules and trusted proxies.
 pub struct AccessPolicy {
     rules: Vec<AccessRule>,
     index: RuleIndex,
+    /// The request fields that authentication sets.
+    protected_fields: Vec<Box<str>>,
     trusted_proxies: PrefixSet,
     client_field: ClientField,
 }
@@ -45,22 +58,37 @@ pub struct AccessRule {
     limit: Option<ClientRates>,
     /// The password file, if the rule requires a password.
     passwords: Option<Arc<PasswordFile>>,
+    /// The verifier, if the rule requires a token.
+    tokens: Option<TokenVerifier>,
+    /// Keeps the keys of `tokens` up to date.
+    _key_watch: Option<KeyWatch>,
     /// The number of requests that the rule has refused.
     refused: AtomicU64,
 }
 
+/// Keeps a key set up to date until it is dropped.
+pub type KeyWatch = Box<dyn Any + Send + Sync>;
+
+/// The parts of the server that access rules use.
+pub struct RuleResources<'r> {
+    /// Returns the password file in force for a path.
+    pub find_password_file: &'r dyn Fn(&Path) -> Option<Arc<PasswordFile>>,
+    /// Returns the switch of a file in a condition.
+    pub find_switch: FindSwitch<'r>,
+    /// Begins to fetch a key set from a path of a server, again and again.
+    pub watch_keys: &'r dyn Fn(&OriginConfig, &str, Arc<TokenKeySet>) -> Result<KeyWatch, String>,
+}
+
 impl AccessPolicy {
     /// The access policy of a site; `None` if the site needs none. `previous` is the policy of the site with the same
-    /// names and addresses; it is reused if rules and trusted proxies are unchanged. `find_password_file` returns the
-    /// password file in force for a path, `find_switch` the switch of a file in a condition.
+    /// names and addresses; it is reused if rules and trusted proxies are unchanged.
     ///
     /// # Errors
     /// A password file that cannot be used, and the reason.
     pub fn new(
         site: &config::SiteConfig,
         previous: Option<(&config::SiteConfig, &Arc<AccessPolicy>)>,
-        find_password_file: impl Fn(&Path) -> Option<Arc<PasswordFile>>,
-        find_switch: FindSwitch<'_>,
+        resources: &RuleResources<'_>,
     ) -> io::Result<Option<Arc<AccessPolicy>>> {
         if site.access.is_empty() && site.trusted_proxies.addresses.is_empty() {
             return Ok(None);
@@ -74,10 +102,16 @@ impl AccessPolicy {
         let rules: io::Result<Vec<AccessRule>> = site
             .access
             .iter()
-            .map(|rule| AccessRule::new(rule, &find_password_file, find_switch))
+            .map(|rule| AccessRule::new(rule, resources))
             .collect();
+        let authentications = site.access.iter().filter_map(|rule| match &rule.action {
+            RuleAction::Auth(auth) => Some(auth),
+            _ => None,
+        });
+        let fields = authentications.flat_map(|auth| auth.fields());
         Ok(Some(Arc::new(AccessPolicy {
             rules: rules?,
+            protected_fields: fields.map(Box::from).collect(),
             index: RuleIndex::new(&site.access),
             trusted_proxies: PrefixSet::new(&site.trusted_proxies.addresses),
             client_field: site.trusted_proxies.field,
@@ -137,6 +171,11 @@ impl AccessPolicy {
         rules.filter(move |(_, rule)| rule.conditions.is_met(&facts))
     }
 
+    /// The request fields that authentication sets.
+    pub fn protected_fields(&self) -> &[Box<str>] {
+        &self.protected_fields
+    }
+
     /// The rule with a number.
     pub fn rule(&self, number: usize) -> Option<&AccessRule> {
         self.rules.get(number)
@@ -147,6 +186,12 @@ impl AccessPolicy {
         self.rules.iter().filter_map(AccessRule::passwords)
     }
 
+    /// The key sets of all rules.
+    pub fn token_keys(&self) -> impl Iterator<Item = &TokenKeySet> {
+        let tokens = self.rules.iter().filter_map(AccessRule::tokens);
+        tokens.map(TokenVerifier::keys)
+    }
+
     /// The counters of all rules, as texts.
     pub fn status(&self) -> impl Iterator<Item = String> {
         self.rules.iter().filter_map(AccessRule::status)
@@ -154,20 +199,26 @@ impl AccessPolicy {
 }
 
 impl AccessRule {
-    fn new(
-        config: &config::RuleConfig,
-        find_password_file: impl Fn(&Path) -> Option<Arc<PasswordFile>>,
-        find_switch: FindSwitch<'_>,
-    ) -> io::Result<AccessRule> {
-        let (mut limit, mut passwords) = (None, None);
+    fn new(config: &config::RuleConfig, resources: &RuleResources<'_>) -> io::Result<AccessRule> {
+        let (mut limit, mut passwords, mut tokens, mut key_watch) = (None, None, None, None);
         match &config.action {
             RuleAction::Limit(rate) => limit = Some(ClientRates::new(*rate)),
             RuleAction::Auth(auth) => {
-                // If the file cannot be read now, the users of the previous one stay in force.
-                let previous = find_password_file(&auth.file);
-                let password_file =
-                    PasswordFile::open(&auth.file, &auth.realm, previous.as_deref())?;
-                passwords = Some(Arc::new(password_file));
+                if let Some(auth) = &auth.password {
+                    // If the file cannot be read now, the users of the previous one stay in force.
+                    let previous = (resources.find_password_file)(&auth.file);
+                    let password_file =
+                        PasswordFile::open(&auth.file, &auth.realm, previous.as_deref())?;
+                    passwords = Some(Arc::new(password_file));
+                }
+                if let Some(auth) = &auth.token {
+                    let keys = Arc::new(TokenKeySet::open(&auth.keys)?);
+                    if let TokenKeys::Url(origin, target) = &auth.keys {
+                        let watch = (resources.watch_keys)(origin, target, keys.clone());
+                        key_watch = Some(watch.map_err(io::Error::other)?);
+                    }
+                    tokens = Some(TokenVerifier::new(auth, keys));
+                }
             }
             RuleAction::Deny(_)
             | RuleAction::Allow
@@ -177,10 +228,12 @@ impl AccessRule {
             | RuleAction::Log(_) => {}
         }
         Ok(AccessRule {
-            conditions: ConditionSet::new(&config.conditions, find_switch),
+            conditions: ConditionSet::new(&config.conditions, resources.find_switch),
             config: config.clone(),
             limit,
             passwords,
+            tokens,
+            _key_watch: key_watch,
             refused: AtomicU64::new(0),
         })
     }
@@ -200,6 +253,11 @@ impl AccessRule {
         self.passwords.as_ref()
     }
 
+    /// The verifier of tokens, if the rule requires one.
+    pub fn tokens(&self) -> Option<&TokenVerifier> {
+        self.tokens.as_ref()
+    }
+
     /// Counts a refused request.
     pub fn count_refused(&self) {
         self.refused.fetch_add(1, Relaxed);
@@ -215,7 +273,7 @@ impl AccessRule {
                 let (requests, period) = (rate.requests, period(rate.period_ms));
                 format!("rate {requests}/{period}, burst {}", rate.burst)
             }
-            RuleAction::Auth(auth) => format!("auth {}", auth.file.display()),
+            RuleAction::Auth(auth) => auth_text(auth),
             RuleAction::Fallback(to) => format!("fallback {to}"),
             RuleAction::Respond(response) => format!("respond {}", response.status),
             RuleAction::Close => "close".into(),
@@ -242,8 +300,27 @@ impl AccessRule {
         if let Some(passwords) = &self.passwords {
             text.push_str(&format!(", {}", passwords.status()));
         }
+        if let Some(tokens) = &self.tokens {
+            text.push_str(&format!(", {}", tokens.status()));
+        }
         Some(text)
     }
+}
+
+/// The methods of a rule, as text.
+fn auth_text(auth: &AuthConfig) -> String {
+    let password = auth.password.as_ref();
+    let password = password.map(|auth| format!("auth {}", auth.file.display()));
+    let token = auth.token.as_ref().map(|auth| match &auth.keys {
+        TokenKeys::Secret(_) => "jwt with a secret".to_owned(),
+        TokenKeys::File(file) => format!("jwt with {}", file.display()),
+        TokenKeys::Url(origin, target) => format!("jwt with {}{target}", origin.name),
+    });
+    let forward = auth.forward.as_ref();
+    let forward = forward.map(|auth| format!("forward_auth {}{}", auth.origin.name, auth.target));
+    let methods: Vec<String> = [token, password, forward].into_iter().flatten().collect();
+    let word = if auth.satisfies_any { " or " } else { " and " };
+    methods.join(word)
 }
 
 fn period(period_ms: u64) -> &'static str {

@@ -4,6 +4,7 @@
 //! credentials (as browsers send them for a page) share one verification.
 
 mod basic;
+mod schemes;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -260,10 +261,7 @@ impl PasswordFile {
         let Some((hash, user_exists)) = hash_for(users, &credentials.user, &self.hashers[0]) else {
             return false;
         };
-        let is_right = match hash.starts_with("$argon2") {
-            true => is_argon2(&credentials.password, hash),
-            false => bcrypt::verify(&credentials.password, hash).unwrap_or(false),
-        };
+        let is_right = schemes::verify(&credentials.password, hash);
         // Combined only after the verification: its duration must not reveal whether the user exists.
         is_right && user_exists
     }
@@ -340,12 +338,6 @@ fn hash_for<'u>(
     Some((hash, false))
 }
 
-fn is_argon2(password: &[u8], hash: &str) -> bool {
-    use argon2::{Argon2, PasswordHash, PasswordVerifier};
-    let hash = PasswordHash::new(hash);
-    hash.is_ok_and(|hash| Argon2::default().verify_password(password, &hash).is_ok())
-}
-
 /// # Errors
 /// [`ErrorKind::InvalidData`] if the file was read but cannot be used.
 fn read(file: &Path) -> io::Result<(PasswordUsers, Option<FileStamp>)> {
@@ -363,7 +355,7 @@ fn read(file: &Path) -> io::Result<(PasswordUsers, Option<FileStamp>)> {
 }
 
 /// The helper threads, which are started for the first password file.
-fn helpers() -> io::Result<&'static HelperPool> {
+pub(crate) fn helpers() -> io::Result<&'static HelperPool> {
     static HELPERS: OnceLock<HelperPool> = OnceLock::new();
     if let Some(helpers) = HELPERS.get() {
         return Ok(helpers);

@@ -9,8 +9,8 @@ use crate::reader::{ConfigSection, ConfigValue};
 use crate::rules::{is_field_value, is_literal_name, is_token};
 use crate::value::InvalidValue;
 use crate::{
-    AddressPrefix, NamedCondition, PathExpression, RequestConditions, SiteName, ValueCondition,
-    VariableCondition,
+    AddressPrefix, ClientShare, HashBy, NamedCondition, PathExpression, RequestConditions,
+    SiteName, ValueCondition, VariableCondition, origin,
 };
 
 #[cfg(test)]
@@ -72,7 +72,38 @@ fn without_exceptions(section: &ConfigSection<'_>) -> RequestConditions {
             .and_then(|item| boolean(&item)),
         times: list(section, "time", |item| item.read(week_time::parse)),
         file: section.item("file_exists").and_then(|item| item.path()),
+        share: section.item("share").and_then(|item| item.read(share)),
         exceptions: Vec::new(),
+    }
+}
+
+/// Reads a share of clients: `10%`, or `10% cookie:NAME`.
+fn share(text: &str) -> Result<ClientShare, InvalidValue> {
+    let (percent, by) = match text.split_once(' ') {
+        Some((percent, key)) => (percent, client_key(key.trim())),
+        None => (text, Some(HashBy::Address)),
+    };
+    let digits = percent.strip_suffix('%').unwrap_or_default();
+    // `parse` would also accept a sign.
+    let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+    let percent = digits
+        .parse()
+        .ok()
+        .filter(|it| is_number && (1..100).contains(it));
+    percent
+        .zip(by)
+        .map(|(percent, by)| ClientShare { percent, by })
+        .ok_or(InvalidValue {
+            expected: "a share of the clients",
+            allowed: "\"10%\" by address, \"10% cookie:NAME\", \"10% header:NAME\"; 1 to 99",
+        })
+}
+
+fn client_key(text: &str) -> Option<HashBy> {
+    match origin::hash_by(text).ok()? {
+        // The same client requests many URLs.
+        HashBy::Url => None,
+        key => Some(key),
     }
 }
 

@@ -14,6 +14,7 @@ mod acme;
 mod admin;
 mod alias;
 mod application;
+mod authentication;
 mod buffering;
 mod caching;
 mod check;
@@ -253,6 +254,10 @@ fn config(
     named::check_unique(source, "origin", origin_names);
     // Origin names are first replaced by their definitions: `feature::check` below looks for https among the servers.
     origin::resolve(source, &mut sites, &origins);
+    authentication::resolve_origins(source, &mut sites, &origins);
+    for (site, marks) in &sites {
+        authentication::check_conditions(source, site, marks);
+    }
     check::names_and_listeners(source, &sites);
     if let Some(marks) = &admin_marks {
         check::admin_listener(source, &marks.listen, &admin, &sites);

@@ -16,13 +16,7 @@ const NAME_LEN_MAX: usize = 64;
 
 /// Reads a name that routes and commands refer to.
 pub(crate) fn name(item: &ConfigValue<'_>) -> Option<String> {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    let text = item.value_text().filter(|text| {
-        (1..=NAME_LEN_MAX).contains(&text.len())
-            && text.bytes().all(plain)
-            // A leading `-` would look like an option on the command line, a leading `.` like a hidden file.
-            && !text.starts_with(['-', '.'])
-    });
+    let text = item.value_text().filter(|text| is_name(text));
     if text.is_none() {
         item.refuse(
             "a name",
@@ -30,6 +24,15 @@ pub(crate) fn name(item: &ConfigValue<'_>) -> Option<String> {
         );
     }
     text.map(str::to_string)
+}
+
+/// Whether a text is a name.
+pub(crate) fn is_name(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    (1..=NAME_LEN_MAX).contains(&text.len())
+        && text.bytes().all(plain)
+        // A leading `-` would look like an option on the command line, a leading `.` like a hidden file.
+        && !text.starts_with(['-', '.'])
 }
 
 /// Reads a text with variables.

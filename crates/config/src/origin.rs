@@ -128,7 +128,7 @@ fn route_url(text: &str) -> Result<WrittenUrl, InvalidValue> {
 }
 
 /// Splits a URL before its path. The path of a Unix socket is a part of the server.
-fn split_path(text: &str) -> (&str, &str) {
+pub(crate) fn split_path(text: &str) -> (&str, &str) {
     let authority_start = text.find("://").map_or(text.len(), |at| at + 3);
     let slash = text[authority_start..].find('/');
     text.split_at(slash.map_or(text.len(), |slash| authority_start + slash))
@@ -266,7 +266,7 @@ fn balance(section: &ConfigSection<'_>) -> BalanceConfig {
     }
 }
 
-fn hash_by(text: &str) -> Result<HashBy, InvalidValue> {
+pub(crate) fn hash_by(text: &str) -> Result<HashBy, InvalidValue> {
     match text.split_once(':') {
         None if text == "url" => Ok(HashBy::Url),
         None if text == "address" => Ok(HashBy::Address),

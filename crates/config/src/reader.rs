@@ -122,7 +122,10 @@ impl<'d> ConfigSection<'d> {
     /// Looks up a key, and records it as known.
     pub(crate) fn item(&self, key: &'static str) -> Option<ConfigValue<'d>> {
         // The key is recorded even if absent: the recorded keys are also the list of allowed keys.
-        self.known_keys.borrow_mut().push(key);
+        let mut known_keys = self.known_keys.borrow_mut();
+        if !known_keys.contains(&key) {
+            known_keys.push(key);
+        }
         let value = self.table.get(key)?;
         Some(self.at_key(key, value.span().start, value.get_ref()))
     }

@@ -6,6 +6,7 @@
 
 mod acme;
 mod admin;
+mod authentication;
 mod conditions;
 mod json_schema;
 mod logs;
@@ -207,6 +208,8 @@ pub const TABLES: &[&TableReference] = &[
     &site_rules::RULE,
     &conditions::RULE_NOT,
     &conditions::RULE_RESPOND,
+    &authentication::FORWARD_AUTH,
+    &authentication::JWT,
     &site_rules::REDIRECT,
     &site_rules::REWRITE,
     &site_rules::HEADER,

@@ -199,7 +199,7 @@ fn secret_or_template(item: &ConfigValue<'_>, scope: TemplateScope) -> Option<Te
 }
 
 /// Whether an operator may set or remove a field of requests; if not, calls `report`.
-fn can_change(name: &str, report: &dyn Fn(String, &str)) -> bool {
+pub(crate) fn can_change(name: &str, report: &dyn Fn(String, &str)) -> bool {
     let lower = name.to_ascii_lowercase();
     if !rules::is_token(name) {
         report(

@@ -6,6 +6,7 @@
 mod acme;
 mod admin;
 mod alias;
+mod authentication;
 mod caching;
 mod class;
 mod condition;
@@ -30,10 +31,13 @@ use lowroad_variables::ValueMap;
 pub use acme::{AcmeAuthority, AcmeChallenge, AcmeConfig, ExternalKey, OnDemandConfig};
 pub use admin::{AdminClientConfig, AdminConfig, AdminTlsConfig};
 pub use alias::AliasConfig;
+pub use authentication::{
+    AuthConfig, ForwardAuth, PasswordAuth, TokenAlgorithm, TokenAuth, TokenKeys,
+};
 pub use caching::{CacheBypass, CacheConfig, CookieStorage};
 pub use class::{ClassConfig, ClassMembers, FieldMatch};
 pub use condition::{
-    NamedCondition, RequestConditions, ValueCondition, VariableCondition, WeekTime,
+    ClientShare, NamedCondition, RequestConditions, ValueCondition, VariableCondition, WeekTime,
 };
 pub use limits::{BufferConfig, LimitsConfig};
 pub use log::{
@@ -53,7 +57,7 @@ pub use request::{PathPrefixes, RequestRule};
 pub use route::{
     CgiConfig, FastCgiConfig, PagesConfig, ResponseStorage, RouteConfig, RouteTo, UpstreamAddress,
 };
-pub use rule::{AuthConfig, ClientField, FixedResponse, RuleAction, RuleConfig, TrustedProxies};
+pub use rule::{ClientField, FixedResponse, RuleAction, RuleConfig, TrustedProxies};
 pub use server::{AcceptLimit, ProcessConfig, SoftirqMode};
 pub use site::{PassThroughConfig, SiteConfig, SiteName, SiteRoot, SymlinkPolicy, site_for_folder};
 pub use site_policy::{CorsConfig, CorsHeaders, CorsOrigin, MaintenanceConfig, TrailingSlash};

@@ -9,20 +9,29 @@ use crate::fixed_response::fixed_response;
 use crate::named::absolute_path;
 use crate::reader::{ConfigSection, ConfigSource, ConfigValue, KeyPosition};
 use crate::site_marks::SiteMarks;
-use crate::value::InvalidValue;
 use crate::{
-    AddressPrefix, AuthConfig, ClientField, PathPattern, RequestConditions, RuleAction, RuleConfig,
-    SiteConfig, TrustedProxies, conditions,
+    AddressPrefix, ClientField, PathPattern, RequestConditions, RuleAction, RuleConfig, SiteConfig,
+    TrustedProxies, authentication, conditions,
 };
 
 /// An access rule, and the position of its action key.
 pub(crate) type MarkedRule = (RuleConfig, KeyPosition);
 
-/// The action keys; a rule has exactly one of them.
-const ACTIONS: [&str; 8] = [
-    "deny", "allow", "rate", "auth", "fallback", "respond", "close", "log",
+/// The action keys; a rule has exactly one of them, or several of authentication.
+const ACTIONS: [&str; 10] = [
+    "deny",
+    "allow",
+    "rate",
+    "auth",
+    "jwt",
+    "forward_auth",
+    "fallback",
+    "respond",
+    "close",
+    "log",
 ];
-const ALLOWED: &str = "one of deny, allow, rate, auth, fallback, respond, close and log";
+const ALLOWED: &str =
+    "one of deny, allow, rate, auth, jwt, forward_auth, fallback, respond, close and log";
 
 pub(crate) fn rule(section: ConfigSection<'_>) -> Vec<MarkedRule> {
     let position = section.position.clone();
@@ -70,6 +79,9 @@ pub(crate) fn check_files(source: &ConfigSource<'_>, site: &SiteConfig, marks: &
         let RuleAction::Auth(auth) = &rule.action else {
             continue;
         };
+        let Some(auth) = &auth.password else {
+            continue;
+        };
         let read = std::fs::read_to_string(&auth.file);
         let is_denied = |error: &io::Error| error.kind() == ErrorKind::PermissionDenied;
         // The check may run as a different user than the server.
@@ -87,7 +99,12 @@ pub(crate) fn check_files(source: &ConfigSource<'_>, site: &SiteConfig, marks: &
 fn action(section: &ConfigSection<'_>) -> Option<RuleAction> {
     let present = ACTIONS.map(|key| section.item(key).map(|item| (key, item)));
     let mut present = present.into_iter().flatten();
-    let (first, second) = (present.next(), present.next());
+    let is_method = |key: &str| authentication::METHODS.contains(&key);
+    let first = present.next();
+    // Methods of authentication can be combined with each other.
+    let second = present.find(|(key, _)| {
+        !first.as_ref().is_some_and(|(first, _)| is_method(first)) || !is_method(key)
+    });
     let kind = match (&first, &second) {
         (Some((kind, _)), None) => Some(*kind),
         (None, _) => {
@@ -102,24 +119,25 @@ fn action(section: &ConfigSection<'_>) -> Option<RuleAction> {
             None
         }
     };
+    let owner = kind.map(|kind| if is_method(kind) { "auth" } else { kind });
     // These keys belong to one action each.
-    for (key, owner) in [("burst", "rate"), ("realm", "auth")] {
-        match kind {
+    for (key, action) in [("burst", "rate"), ("realm", "auth"), ("satisfy", "auth")] {
+        match owner {
             // Without an action, its keys are accepted; the missing action was reported.
             None => drop(section.item(key)),
-            Some(kind) if kind == owner => {}
-            Some(_) => section.only_with(key, owner),
+            Some(owner) if action == owner => {}
+            Some(_) => section.only_with(key, action),
         }
     }
     let item = first?.1;
-    match kind? {
+    match owner? {
         "deny" => deny(&item).map(RuleAction::Deny),
         "allow" => only_true(&item, RuleAction::Allow),
         "close" => only_true(&item, RuleAction::Close),
         "log" => log(&item),
         "respond" => fixed_response(&item).map(RuleAction::Respond),
         "rate" => read_rate(section, &item).map(RuleAction::Limit),
-        "auth" => auth(section, &item).map(RuleAction::Auth),
+        "auth" => authentication::authentication(section).map(RuleAction::Auth),
         _ => absolute_path(&item).map(RuleAction::Fallback),
     }
 }
@@ -139,25 +157,6 @@ fn log(item: &ConfigValue<'_>) -> Option<RuleAction> {
         item.refuse("a boolean", "true or false");
     }
     is_logged.map(RuleAction::Log)
-}
-
-fn auth(section: &ConfigSection<'_>, item: &ConfigValue<'_>) -> Option<AuthConfig> {
-    let realm = match section.item("realm") {
-        None => Some("restricted".to_string()),
-        Some(item) => item.read(|text| {
-            // Quotes and backslashes would need escapes in WWW-Authenticate (RFC 9110 §5.6.4).
-            let is_plain = |byte: u8| matches!(byte, b' '..=b'~') && !b"\"\\".contains(&byte);
-            let is_realm = !text.is_empty() && text.bytes().all(is_plain);
-            is_realm.then(|| text.to_string()).ok_or(InvalidValue {
-                expected: "a realm",
-                allowed: "visible ASCII and spaces, without quotes and backslashes",
-            })
-        }),
-    };
-    Some(AuthConfig {
-        file: item.path()?,
-        realm: realm?,
-    })
 }
 
 fn deny(item: &ConfigValue<'_>) -> Option<u16> {

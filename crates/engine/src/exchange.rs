@@ -185,6 +185,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             refusal_reason: None,
             answering_rule: 0,
             is_user: false,
+            authentication: None,
             has_client_ended: false,
             metric_scope: 0,
             tracing: lowroad_traces::RequestTracing::default(),

@@ -13,6 +13,7 @@
 mod accept;
 #[allow(unsafe_code)] // hands out slices of one mapping; the extents prove them disjoint
 pub mod arena;
+pub mod authentication;
 mod body_stream;
 pub mod buffer;
 mod client_pace;

@@ -15,6 +15,7 @@ use lowroad_http::version::HttpVersion;
 use lowroad_limits::RefusalReason;
 use lowroad_traces::RequestTracing;
 
+use crate::authentication::Authentication;
 use crate::driver::{ConnectionToken, ListenerId};
 use crate::pass_through::PassThroughTarget;
 use crate::request_id::LazyRequestId;
@@ -87,6 +88,8 @@ pub struct Exchange {
     pub answering_rule: u8,
     /// The service has verified the user named by the request.
     pub is_user: bool,
+    /// The result of an authentication other than by password.
+    pub authentication: Option<Box<Authentication>>,
     /// The client has ended its direction of the connection while the request was deferred, so it may be gone: the
     /// response counts as sent only when the client has acknowledged it.
     pub has_client_ended: bool,
@@ -133,6 +136,7 @@ impl Exchange {
             refusal_reason: None,
             answering_rule: 0,
             is_user: false,
+            authentication: None,
             has_client_ended: false,
             metric_scope: 0,
             tracing: RequestTracing::default(),

@@ -65,6 +65,8 @@ pub struct RequestExtra {
     pub upstream_tries: Option<Arc<UpstreamTries>>,
     /// The identifier of the request (`$request_id`).
     pub request_id: u128,
+    /// Field lines that the server adds to the request to an origin, with CRLFs.
+    pub added_lines: Vec<u8>,
 }
 
 /// A folder of the site outside its document root (Apache `Alias`).

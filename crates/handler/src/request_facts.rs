@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use lowroad_engine::tls_session::TlsInfo;
+use lowroad_http::fields::FieldLines;
 use lowroad_variables::{RequestFacts, TlsFacts};
 
 use crate::HandlerRequest;
@@ -42,7 +43,8 @@ impl RequestFacts for HandlerRequest {
     }
 
     fn fields(&self) -> Box<dyn Iterator<Item = (&[u8], &[u8])> + '_> {
-        Box::new(HandlerRequest::fields(self))
+        let added = FieldLines::new(&self.extra.added_lines);
+        Box::new(HandlerRequest::fields(self).chain(added))
     }
 
     fn request_id(&self) -> u128 {

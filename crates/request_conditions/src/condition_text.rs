@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use lowroad_config::{NamedCondition, RequestConditions, SiteName, ValueCondition};
+use lowroad_config::{HashBy, NamedCondition, RequestConditions, SiteName, ValueCondition};
 
 /// The conditions as text; empty without conditions: `for POST, from 10.0.0.0/8, with header X-Beta`.
 pub fn condition_text(conditions: &RequestConditions) -> String {
@@ -40,6 +40,14 @@ pub fn condition_text(conditions: &RequestConditions) -> String {
     }
     if let Some(file) = &conditions.file {
         parts.push(format!("while {} exists", file.display()));
+    }
+    if let Some(share) = &conditions.share {
+        let key = match &share.by {
+            HashBy::Cookie(name) => format!("cookie {name}"),
+            HashBy::Header(name) => format!("header {name}"),
+            HashBy::Address | HashBy::Url => "address".into(),
+        };
+        parts.push(format!("for {}% of the clients by {key}", share.percent));
     }
     for exception in &conditions.exceptions {
         parts.push(format!("except {}", condition_text(exception)));

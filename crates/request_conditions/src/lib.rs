@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod client_share;
 mod condition_facts;
 mod condition_input;
 mod condition_text;
@@ -16,12 +17,13 @@ use std::sync::Arc;
 
 use lowroad_cache::vary;
 use lowroad_config::{
-    NamedCondition, PrefixSet, RequestConditions, SiteName, ValueCondition, VariableCondition,
-    WeekTime,
+    ClientShare, NamedCondition, PrefixSet, RequestConditions, SiteName, ValueCondition,
+    VariableCondition, WeekTime,
 };
 use lowroad_http::method::Method;
 use lowroad_variables::TemplateInput;
 
+use client_share::is_in_share;
 use condition_facts::ConditionFacts;
 pub use condition_input::{ConditionInput, request_cookies};
 pub use condition_text::condition_text;
@@ -48,6 +50,7 @@ enum RequestTest {
     File(Arc<FileSwitch>),
     Times(Vec<WeekTime>),
     Addresses(PrefixSet),
+    Share(ClientShare),
     Hosts(Vec<SiteName>),
     Field(NamedCondition),
     Cookie(NamedCondition),
@@ -74,6 +77,7 @@ impl ConditionSet {
             let addresses = PrefixSet::new(&conditions.addresses);
             tests.push(RequestTest::Addresses(addresses));
         }
+        tests.extend(conditions.share.clone().map(RequestTest::Share));
         if !conditions.hosts.is_empty() {
             tests.push(RequestTest::Hosts(conditions.hosts.clone()));
         }
@@ -113,6 +117,7 @@ impl RequestTest {
             RequestTest::File(switch) => switch.exists(),
             RequestTest::Times(times) => times.iter().any(|time| time.contains(input.unix_s)),
             RequestTest::Addresses(addresses) => addresses.contains(input.client),
+            RequestTest::Share(share) => is_in_share(input, share),
             RequestTest::Hosts(names) => has_host(input, names),
             RequestTest::Field(condition) => has_field(input, condition),
             RequestTest::Cookie(condition) => has_cookie(input, condition),

@@ -213,3 +213,37 @@ fn condition_sets_agree_with_reference_for_all_combinations() {
         }
     }
 }
+
+#[test]
+fn share_has_the_same_clients_every_time() {
+    let sizes = ["5%", "10%", "50%", "99%"];
+    let sets = sizes.map(|size| condition_set(&format!("share = \"{size} cookie:id\""), false));
+    let mut counts = [0; 4];
+    for number in 0..10_000 {
+        let case = case("/", &format!("Cookie: a=b; id={number}\r\n"));
+        let results = [0, 1, 2, 3].map(|index| holds(&sets[index], &case));
+        assert_eq!(
+            results,
+            [0, 1, 2, 3].map(|index| holds(&sets[index], &case))
+        );
+        // A smaller share is a part of a larger one.
+        assert!(results.is_sorted(), "{number}: {results:?}");
+        (0..4).for_each(|index| counts[index] += usize::from(results[index]));
+    }
+    for (count, expected) in counts.into_iter().zip([500, 1000, 5000, 9900]) {
+        assert!(usize::abs_diff(count, expected) < 200, "{counts:?}");
+    }
+    // Without the cookie, the address decides.
+    let by_address = condition_set("share = \"50%\"", false);
+    let by_cookie = condition_set("share = \"50% cookie:id\"", false);
+    let mut both = [false; 2];
+    for last in 0..=255 {
+        let case = Case {
+            client: [192, 0, 2, last].into(),
+            ..case("/", "")
+        };
+        assert_eq!(holds(&by_address, &case), holds(&by_cookie, &case));
+        both[usize::from(holds(&by_address, &case))] = true;
+    }
+    assert_eq!(both, [true; 2]);
+}

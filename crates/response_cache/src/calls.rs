@@ -10,6 +10,7 @@
 //! the origin sends the leader the whole representation (200), that response answers the followers, too. If it sends a
 //! part (206), the followers call the origin immediately; the key is remembered, and later range requests do not wait.
 
+mod auth_request;
 mod call_trace;
 mod request;
 mod task;
@@ -52,6 +53,7 @@ use crate::reply::HandlerReply;
 use crate::reuse::{CacheKey, RequestedPart, is_plain_range};
 use crate::storage::{HitKind, StoreRequest, StoredResponse};
 use crate::validation::{self, StaleResponse};
+pub use auth_request::{AuthCall, is_success};
 use call_trace::CallTrace;
 use request::{OriginConditions, build_request};
 use task::{CallFollowers, CallGuard, CallTask, OutcomeGuard, delete_invalidated, store};

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod applications;
+pub mod auth_routes;
 pub mod compression_handler;
 mod conditions;
 pub mod counts;
@@ -13,6 +14,7 @@ pub mod failure_log;
 #[cfg(feature = "programs")]
 pub mod gateway_handlers;
 pub mod handler_kinds;
+pub mod key_watch;
 mod lane_threads;
 #[cfg(feature = "modules")]
 pub mod modules;

@@ -14,7 +14,7 @@ const TARGETED_FIELDS: [&str; 2] = ["CDN-Cache-Control", "Surrogate-Control"];
 /// The dependence of a response on the request, other than on its URL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResponseDependence {
-    /// It depends on a fact that Vary can't name: the client, the time, or the existence of a file.
+    /// It depends on a fact that Vary can't name: the client or its share, the time, or the existence of a file.
     pub is_private: bool,
     /// The request fields on which it depends.
     fields: Vec<String>,
@@ -27,7 +27,8 @@ impl ResponseDependence {
             is_private: !conditions.addresses.is_empty()
                 || conditions.has_certificate.is_some()
                 || !conditions.times.is_empty()
-                || conditions.file.is_some(),
+                || conditions.file.is_some()
+                || conditions.share.is_some(),
             fields: Vec::new(),
         };
         for condition in &conditions.headers {

@@ -16,6 +16,7 @@ use lowroad_store::change_feed::ChangeFeed;
 use rustix::process::{Resource, getrlimit};
 use tokio::runtime::Handle;
 
+use crate::auth_routes;
 use crate::compression_handler::{self, CompressingHandler, CompressionLimits};
 use crate::conditions::{self, DependentHandler};
 use crate::handler_kinds::{
@@ -149,6 +150,7 @@ impl HandlerSet<'_> {
         site: &config::SiteConfig,
         find_switch: FindSwitch<'_>,
     ) -> Result<RouteTable, String> {
+        let protected_fields = auth_routes::protected_fields(site);
         let routes = site.routes.iter().map(|rules| {
             let (label, mut handler) = self.handler(rules, site.symlinks)?;
             // All routes of the site have the dependence of their selection: a cache must know it for each of them.
@@ -177,10 +179,16 @@ impl HandlerSet<'_> {
             let mut route = Route::new(rules, label, handler, spools, find_switch);
             // The stored response of one route could be sent for a request to another.
             route.never_stores |= is_private;
+            route.protected_fields = protected_fields.clone();
             Ok(route)
         });
         let routes = routes.collect::<Result<_, String>>()?;
         Ok(RouteTable::new(routes, &site.routes))
+    }
+
+    /// The worker that runs the tasks of all workers.
+    pub(crate) fn first_worker(&self) -> &WorkerHandle {
+        &self.handler_runtime.workers[0]
     }
 
     /// The opened handler kinds; called after all routes were created.
@@ -189,7 +197,7 @@ impl HandlerSet<'_> {
     }
 
     /// Creates the handler of a route, and its label.
-    fn handler(
+    pub(crate) fn handler(
         &self,
         rules: &config::RouteConfig,
         symlinks: config::SymlinkPolicy,

@@ -42,6 +42,8 @@ pub struct Route {
     pub never_stores: bool,
     /// The longest request body in bytes, if it is shorter than that of the site.
     pub body_len_max: Option<u64>,
+    /// The request fields that only the authentication of the site sets.
+    pub protected_fields: Arc<[Box<str>]>,
     /// Requests that the handler always answers, regardless of stored responses.
     bypass: Option<BypassRules>,
     /// Requests that the handler always answers, by conditions: if one of the sets is met.
@@ -124,6 +126,7 @@ impl Route {
             never_stores: rules.keep == ResponseStorage::Never
                 || request_dependences::dependence(rules).is_private,
             body_len_max: rules.body_len_max,
+            protected_fields: Arc::default(),
             bypass: rules.caching.bypass.as_ref().map(bypass),
             bypass_conditions: rules
                 .caching

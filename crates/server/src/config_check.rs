@@ -20,6 +20,7 @@ use crate::admin::listeners;
 use crate::traces::TraceExport;
 use crate::{cli, secret_file, terminal_output};
 
+mod auth_check;
 mod log_check;
 mod log_targets;
 
@@ -49,6 +50,7 @@ pub fn check(file: &Path) -> Result<CheckOutcome, String> {
     warnings.extend(traces.and_then(log_targets::other_protocol));
     warnings.extend(host_bits(&config));
     warnings.extend(body_limits(&config));
+    warnings.extend(auth_check::weak_passwords(&config));
     let mut located_warnings = log_check::unknown_sites(&config);
     located_warnings.extend(config.document.warnings.iter().map(ToString::to_string));
     accounts(&config, &mut problems);

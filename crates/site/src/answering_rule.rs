@@ -12,7 +12,7 @@ pub enum AnsweringRule {
     Respond,
     /// An access rule closed the connection.
     Close,
-    /// An access rule demanded a password.
+    /// An access rule demanded authentication, or its server refused the request.
     Auth,
     /// A redirect.
     Redirect,

@@ -54,7 +54,7 @@ use crate::request_traces::{ServerSpan, WorkerTracer};
 use crate::responder::RequestResponder;
 use crate::sites::{SitePath, SiteTable};
 use crate::url_sampler::{SharedUrlTable, UrlSampler};
-use access::{AccessRefusal, CheckedPassword};
+use access::{CheckedPassword, ServerAnswer};
 use canonical_url::canonical_location;
 use context::{PendingRequest, RequestContext, RoutedPath, WaitContext, generated_response};
 use deferral::{WaitEnd, WaitReason};
@@ -213,7 +213,7 @@ impl SiteService {
                 // Only a call of a handler is worth cancelling when the client disconnects.
                 cancel_on_disconnect: matches!(
                     pending.wait_context.wait_reason,
-                    WaitReason::Program { .. }
+                    WaitReason::Program { .. } | WaitReason::Auth { .. }
                 ),
                 pending,
             },
@@ -410,10 +410,10 @@ impl<W: Effects> RequestDecider<'_, W> {
                 responder,
             ) {
                 Ok(()) => {}
-                Err(AccessRefusal::Answered(status)) => return generated_response(status),
-                Err(AccessRefusal::NeedsPassword(rule)) => {
-                    return context.wait_for_password(responder, rule);
-                }
+                Err(refusal) => return context.refuse_or_wait(responder, refusal),
+            }
+            if responder.exchange.authentication.is_some() {
+                context.set_request_fields(self.effects, responder);
             }
         }
         let lookup = ResponseLookup {
@@ -453,7 +453,7 @@ impl<W: Effects> RequestDecider<'_, W> {
             is_fallback: pending.is_fallback,
             rewritten_target: pending.rewritten_target.as_ref(),
         };
-        if pending.site.has_request_fields() {
+        if pending.site.has_request_fields() || responder.exchange.authentication.is_some() {
             context.set_request_fields(self.effects, responder);
         }
         let mut lookup = ResponseLookup {
@@ -525,11 +525,26 @@ impl<W: Effects> RequestDecider<'_, W> {
                     context.access_check(),
                     responder,
                 ) {
-                    Ok(()) => handle_admitted(lookup, &context, responder),
-                    Err(AccessRefusal::Answered(status)) => generated_response(status),
-                    Err(AccessRefusal::NeedsPassword(rule)) => {
-                        context.wait_for_password(responder, rule)
+                    Ok(()) => {
+                        if responder.exchange.authentication.is_some() {
+                            context.set_request_fields(effects, responder);
+                        }
+                        handle_admitted(lookup, &context, responder)
                     }
+                    Err(refusal) => context.refuse_or_wait(responder, refusal),
+                }
+            }
+            WaitEnd::Auth { body, rule, reply } => {
+                responder.exchange.body = body;
+                let (effects, logger) = (lookup.effects, lookup.logger);
+                let answer = ServerAnswer { rule, reply };
+                let check = context.access_check();
+                match access::resume_after_server(answer, effects, check, logger, responder) {
+                    Ok(()) => {
+                        context.set_request_fields(effects, responder);
+                        handle_admitted(lookup, &context, responder)
+                    }
+                    Err(refusal) => context.refuse_or_wait(responder, refusal),
                 }
             }
             WaitEnd::Body => lookup.serve(&context, responder),

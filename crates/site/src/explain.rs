@@ -31,7 +31,7 @@ use lowroad_http::request::{Request, RequestTarget};
 use lowroad_http::status::StatusCode;
 use lowroad_log::ErrorLogger;
 use lowroad_log::escape::is_invisible;
-use lowroad_response_cache::calls::{CallStatus, HandlerCall};
+use lowroad_response_cache::calls::{AuthCall, CallStatus, HandlerCall};
 use lowroad_response_cache::handler_outcome::OutcomeWaiter;
 use lowroad_response_cache::reuse::CacheKey;
 use lowroad_site_rules::SiteRules;
@@ -316,6 +316,15 @@ impl Effects for ExplainTrace<'_> {
     ) -> Option<PasswordOutcome> {
         // This verification does not count as an attempt.
         Some(passwords.verify_blocking(&credentials))
+    }
+
+    fn ask(&self, call: &AuthCall<'_>, _: &Exchange) -> Option<Box<dyn Send>> {
+        let text = format!(
+            "{}{} decides; what follows is if it admits the request",
+            call.route.label, call.target
+        );
+        self.notes.borrow_mut().rules.push(text);
+        None
     }
 
     fn trace(&self, event: TraceEvent<'_>) {

@@ -14,8 +14,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
-use lowroad_access_control::AccessPolicy;
+use lowroad_access_control::tokens::TokenKeySet;
 use lowroad_access_control::traffic_classes::ClassTable;
+use lowroad_access_control::{AccessPolicy, RuleResources};
 use lowroad_cache::query_rules::QueryRules;
 use lowroad_config as config;
 use lowroad_config::{PrefixSet, SiteName};
@@ -24,6 +25,8 @@ use lowroad_engine::tls_session::TlsInfo;
 use lowroad_files::error_pages::ErrorPages;
 use lowroad_http::host;
 use lowroad_metrics::{MetricScope, ScopeRegistry};
+use lowroad_routes::auth_routes::AuthRoutes;
+use lowroad_routes::key_watch::KeyReceiver;
 use lowroad_routes::route_builder::HandlerSet;
 use lowroad_routes::routes::RouteTable;
 use lowroad_site_rules::{BaseFolders, SiteRules};
@@ -69,6 +72,8 @@ pub struct Site {
     pub pages: ErrorPages,
     /// The routes to handlers.
     pub routes: Arc<RouteTable>,
+    /// The routes to the servers of forward authentication.
+    pub auth_routes: AuthRoutes,
     /// The access policy, if the site has access rules or trusted proxies.
     pub access_policy: Option<Arc<AccessPolicy>>,
     /// The conditions of redirects and rewrites, if any has conditions.
@@ -163,9 +168,15 @@ impl SiteTable {
             let previous_policy = earlier.with_names(rules);
             let previous_policy = previous_policy
                 .and_then(|old| Some((&old.rules.config, old.access_policy.as_ref()?)));
-            let find_users = |file: &Path| earlier.users(file);
-            let access_policy =
-                AccessPolicy::new(rules, previous_policy, find_users, &find_switch)?;
+            let resources = RuleResources {
+                find_password_file: &|file: &Path| earlier.users(file),
+                find_switch: &find_switch,
+                watch_keys: &|origin: &config::OriginConfig, target: &str, keys| {
+                    let watch = handlers.watch_keys(origin, target, IssuerKeys(keys))?;
+                    Ok(Box::new(watch))
+                },
+            };
+            let access_policy = AccessPolicy::new(rules, previous_policy, &resources)?;
             let label = lowroad_site_rules::site_label(rules, identity.bases());
             let routes = routes.with_scopes(|route| scopes.scope(&label, &route.name()));
             let mode =
@@ -173,6 +184,9 @@ impl SiteTable {
             let mut site = Site::new(rules, identity, id, Arc::new(routes), access_policy);
             site.maintenance = Arc::new(mode);
             site.metric_scope = scopes.scope(&label, "");
+            site.auth_routes = handlers
+                .auth_routes(rules, &find_switch)
+                .map_err(io::Error::other)?;
             site.path_conditions = PathConditions::new(rules, &find_switch).map(Arc::new);
             all.push(Arc::new(site));
         }
@@ -215,6 +229,7 @@ impl SiteTable {
                 moved.metric_scope = site.metric_scope;
                 moved.path_conditions = site.path_conditions.clone();
                 moved.maintenance = site.maintenance.clone();
+                moved.auth_routes = site.auth_routes.clone();
                 Arc::new(moved)
             }
             None => site.clone(),
@@ -249,11 +264,14 @@ impl SiteTable {
             .all
             .iter()
             .filter_map(|site| site.access_policy.as_ref());
+        let keys = policies.clone().flat_map(|policy| policy.token_keys());
+        let keys = keys.filter_map(|it| Some(format!("keys for tokens: {}", it.fault()?)));
         let passwords = policies.flat_map(|policy| policy.passwords());
-        passwords.filter_map(|it| {
+        let passwords = passwords.filter_map(|it| {
             let (file, fault) = (it.file().display(), it.fault()?);
             Some(format!("{file}: the previous users stay in force: {fault}"))
-        })
+        });
+        passwords.chain(keys)
     }
 
     /// Whether any request of these sites is in progress at an origin.
@@ -449,6 +467,7 @@ impl Site {
             pages: ErrorPages::load(compiled.base(), rules),
             rules: Arc::new(compiled),
             routes,
+            auth_routes: AuthRoutes::default(),
             access_policy,
             purge_from: PrefixSet::new(&rules.purge_from),
             has_internal_redirects: !rules.rewrites.is_empty()
@@ -466,6 +485,23 @@ impl Site {
         // An unreadable folder may become readable again: the site keeps its current folder.
         let found = BaseFolders::from_site(&self.rules.config).ok()?;
         (found != *self.identity.bases()).then_some(found)
+    }
+}
+
+/// The keys of a token issuer, as they are fetched.
+struct IssuerKeys(Arc<TokenKeySet>);
+
+impl KeyReceiver for IssuerKeys {
+    fn receive(&self, fetched: Result<Vec<u8>, String>) -> bool {
+        let received = fetched.and_then(|text| self.0.replace(&text));
+        if let Err(reason) = &received {
+            self.0.set_fault(Some(reason.clone()));
+        }
+        received.is_ok()
+    }
+
+    fn take_request(&self) -> bool {
+        self.0.take_refresh_request()
     }
 }
 

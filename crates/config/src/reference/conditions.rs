@@ -3,7 +3,7 @@
 use super::{KeyReference, TableReference};
 
 /// The condition keys of a table, but `not`.
-const TESTS: [KeyReference; 11] = [
+const TESTS: [KeyReference; 12] = [
     KeyReference::with_described_default(
         "methods",
         "list of methods",
@@ -62,6 +62,11 @@ const TESTS: [KeyReference; 11] = [
         "file_exists",
         "path",
         "There is a file or folder at this path. A change applies within a second.",
+    ),
+    KeyReference::optional(
+        "share",
+        "percentage",
+        "The client is one of this share: `\"10%\"` by address, `\"10% cookie:NAME\"` or `\"10% header:NAME\"`. Always the same clients; a smaller share is a part of a larger one.",
     ),
 ];
 
@@ -181,9 +186,11 @@ respond = { status = 403, text = "We are back on weekdays, 8 to 18 UTC.\n" }
 
 - Conditions see the request as the client sent it, also after a rewrite. Values are compared as bytes, with upper and lower case distinguished; names
   of fields are not.
+- `share` splits clients between routes, for example for a new version of an application: a route with `share = "5% cookie:session"` in front of one
+  without. Of two routes with `"10%"` and `"30%"`, the second gets 20 %. A request without the cookie or field counts by its address.
 - A redirect with a condition on anything but method, host, scheme and arguments is sent with `Cache-Control: no-store`. Responses to requests
   that such a rewrite may lead elsewhere are not stored.
-- Routes with a condition on fields or cookies send `Vary`. With one on addresses, certificates, times or files, responses of the site's routes are not
+- Routes with a condition on fields or cookies send `Vary`. With one on addresses, certificates, times, files or shares, responses of the site's routes are not
   stored.
 - A path for which a rule, or a redirect or rewrite with conditions, exists is never answered by the [fast path](../softirq.md).
 "#,

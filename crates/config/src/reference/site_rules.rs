@@ -37,8 +37,25 @@ const RULE_KEYS: &[KeyReference] = &[
     KeyReference::optional(
         "auth",
         "path",
-        "Require a user of this password file and the right password (Basic, RFC 7617); otherwise 401.",
+        "Require a user of this [password file](#passwords) and the right password (Basic, RFC 7617); otherwise 401.",
     ),
+    KeyReference::optional(
+        "jwt",
+        "table",
+        "Require a valid [JSON Web Token](site-rule-jwt.md); otherwise 401.",
+    ),
+    KeyReference::optional(
+        "forward_auth",
+        "URL, or table",
+        "Require the permission of [another server](site-rule-forward_auth.md).",
+    ),
+    KeyReference::with_default(
+        "satisfy",
+        "`\"all\"` or `\"any\"`",
+        "\"all\"",
+        "Whether all methods of the rule must admit the request, or one suffices.",
+    )
+    .only_with(&["two of `auth`, `jwt` and `forward_auth`"]),
     KeyReference::with_default(
         "realm",
         "text",
@@ -74,11 +91,15 @@ pub(super) const RULE: TableReference = TableReference {
     intro: r"
 Allows, refuses, limits or answers requests. A request goes through the rules in the order of the file, before redirects,
 [rewrites](site-rewrite.md), routes, files and stored responses. `pattern` and [conditions](site-rule-not.md) select the requests. Each rule has
-exactly one action: `deny`, `allow`, `rate`, `auth`, `fallback`, `respond`, `close` or `log`.",
+exactly one action: `deny`, `allow`, `rate`, authentication (`auth`, `jwt`, `forward_auth` or several of them), `fallback`, `respond`, `close` or `log`.",
     context: "[[site]]\nroot = \"r\"\n[[site.rule]]\n",
     with_lines: &[
         ("rate", "rate = \"10/m\""),
         ("auth", "auth = \"users\""),
+        (
+            "two of `auth`, `jwt` and `forward_auth`",
+            "auth = \"users\"\nforward_auth = \"http://127.0.0.1:1\"",
+        ),
         ("", "deny = 403"),
     ],
     keys: &with_conditions::<{ RULE_KEYS.len() + CONDITION_COUNT }>(RULE_KEYS),
@@ -120,7 +141,7 @@ fallback = "/app/index.html"
 
 ## Paths
 
-A rule that refuses (`deny`, `rate`, `auth`, `close`) also applies to everything below a path that it matches, to a folder if it matches the content (`/admin` with
+A rule that refuses (`deny`, `rate`, `auth`, `jwt`, `forward_auth`, `close`) also applies to everything below a path that it matches, to a folder if it matches the content (`/admin` with
 `/admin/**`) or the index file, and to the precompressed versions of a file (`/a.txt.br`). Paths are compared
 as files are found: decoded, case-sensitive, with slashes merged.
 
@@ -173,7 +194,8 @@ deny = 403
 
 ## Passwords
 
-The file has a line `NAME:HASH` for each user, as made by `htpasswd -B` (bcrypt, cost 4 to 16) or a tool for argon2 (up to 256 MiB, 16 passes). It is at
+The file has a line `NAME:HASH` for each user, as made by `htpasswd -B` (bcrypt, cost 4 to 16) or a tool for argon2 (up to 256 MiB, 16 passes). Hashes
+of old files work as well: SHA-crypt (`$5$`, `$6$`, up to 500,000 rounds), and with a warning apr1, MD5 (`$1$`) and `{SHA}`, which are fast to try. The file is at
 most 1 MB, and the server's user must be able to read it. A change applies after a second; an unusable file leaves the old one in use, and
 `lowroad status` reports it.
 
@@ -183,6 +205,20 @@ most 1 MB, and the server's user must be able to read it. A change applies after
 - CGI and FastCGI programs receive the user (`REMOTE_USER`, `AUTH_TYPE`).
 
 Basic passwords are readable in transit: a site with `auth` should have [TLS](site-tls.md) with `redirect = true`.
+
+An address, a password or a token: `except` exempts the office, and one of the two methods suffices for all others.
+
+```toml
+[[site]]
+root = "/srv/www"
+
+[[site.rule]]
+pattern = "/admin/**"
+except = "10.0.0.0/8"
+auth = "/etc/lowroad/staff"
+jwt = { key = "/etc/lowroad/issuer.pem", issuer = "https://id.example.com/" }
+satisfy = "any"
+```
 
 ## Fallbacks
 

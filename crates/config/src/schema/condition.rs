@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use lowroad_variables::{Dependence, Template};
 
+use super::HashBy;
 use crate::{AddressPrefix, PathExpression, SiteName};
 
 /// Conditions on a request in addition to its path. All that are present must hold.
@@ -32,8 +33,20 @@ pub struct RequestConditions {
     pub times: Vec<WeekTime>,
     /// A file exists at this path. Key `file_exists`.
     pub file: Option<PathBuf>,
+    /// Its client belongs to this share of the clients. Key `share`.
+    pub share: Option<ClientShare>,
     /// None of these sets of conditions holds. Key `not`: a table, or an array of tables.
     pub exceptions: Vec<RequestConditions>,
+}
+
+/// A share of clients, always the same ones. A smaller share by the same key is a part of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientShare {
+    /// The share in percent, 1 to 99.
+    pub percent: u8,
+    /// The key by which clients are told apart: the address, a cookie or a field. A request without it counts by its
+    /// address.
+    pub by: HashBy,
 }
 
 /// A condition on a field, cookie or argument.
@@ -118,6 +131,7 @@ impl RequestConditions {
             has_certificate,
             times,
             file,
+            share,
             exceptions,
         } = self;
         addresses.is_empty()
@@ -127,6 +141,7 @@ impl RequestConditions {
             && has_certificate.is_none()
             && times.is_empty()
             && file.is_none()
+            && share.is_none()
             && exceptions.iter().all(RequestConditions::depend_on_url_only)
     }
 }

@@ -1,10 +1,8 @@
 //! Access control rules of a site, and fallbacks for missing files.
 
-use std::path::PathBuf;
-
 use lowroad_limits::RequestRate;
 
-use super::RequestConditions;
+use super::{AuthConfig, RequestConditions};
 use crate::{AddressPrefix, PathPattern};
 
 /// A rule for some requests of a site. `[[site.rule]]`
@@ -27,7 +25,7 @@ pub enum RuleAction {
     Allow,
     /// Rate limit per client; excess requests get 429. `rate = "10/s"`, with `burst`
     Limit(RequestRate),
-    /// Basic authentication: a user of the file with the right password; else 401. `auth = "FILE"`, with `realm`
+    /// The client has to authenticate. `auth = "FILE"` with `realm`, `jwt` and `forward_auth`; several with `satisfy`.
     Auth(AuthConfig),
     /// If no file is at the path, this path is answered instead. `fallback = "/index.html"`
     Fallback(String),
@@ -50,15 +48,6 @@ pub struct FixedResponse {
     pub text: Option<String>,
     /// The media type of `text`. Default `text/plain; charset=utf-8`. Key `type`.
     pub media_type: String,
-}
-
-/// Basic authentication (RFC 7617).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AuthConfig {
-    /// Users and the hashes of their passwords.
-    pub file: PathBuf,
-    /// The realm: the name of the protected area that browsers show. Default `restricted`. Key `realm`.
-    pub realm: String,
 }
 
 impl RuleAction {

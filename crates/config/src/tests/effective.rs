@@ -98,6 +98,7 @@ fn absent_tables_have_defaults_where_they_are_in_force() {
             "site.route" => {
                 "[[site]]\nroot = \"r\"\n[[site.route]]\npattern = \"/x\"\norigin = \"http://a\"\n"
             }
+            "site.rule" => "[[site]]\nroot = \"r\"\n[[site.rule]]\ndeny = 403\n",
             "origin" => {
                 "[[site]]\nroot = \"r\"\n[[site.route]]\npattern = \"/x\"\norigin = \"o\"\n[[origin]]\nname = \"o\"\nservers = \"https://a\"\n"
             }

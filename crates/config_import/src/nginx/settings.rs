@@ -59,6 +59,12 @@ pub struct AccessSettings {
     pub password: PasswordSettings,
     /// `satisfy any`
     pub is_any_enough: bool,
+    /// `auth_request`: the location that asks a server.
+    pub auth_request: Option<String>,
+    /// `auth_request_set` of a field of the server's response: the variable, and the name of the field.
+    pub auth_variables: Vec<(String, String)>,
+    /// Request fields with the value of such a variable: the name, and the name of the server's field.
+    pub auth_fields: Vec<(String, String)>,
     /// `limit_req`
     pub rates: Vec<RateSetting>,
     /// Refusals under conditions, in order.

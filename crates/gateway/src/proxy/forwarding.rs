@@ -156,6 +156,7 @@ pub fn request_lines<'r>(
         put_number(out, port.into());
         out.extend_from_slice(b"\r\n");
     }
+    out.extend_from_slice(&request.extra.added_lines);
     if terms.adds_via {
         out.extend_from_slice(b"Via: ");
         write_via(out, request, dropped.has_via);

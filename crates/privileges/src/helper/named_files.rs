@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use lowroad_config::{
     AdminConfig, ClientAuthConfig, Config, ExternalKey, LogTarget, RouteTo, RuleAction, SiteConfig,
+    TokenKeys,
 };
 
 /// Sets of absolute paths.
@@ -71,14 +72,30 @@ fn site_files(site: &SiteConfig) -> impl Iterator<Item = &PathBuf> {
         ClientAuthConfig::None => None,
         ClientAuthConfig::Request(path) | ClientAuthConfig::Require(path) => Some(path),
     });
-    let users = site.access.iter().filter_map(|rule| match &rule.action {
-        RuleAction::Auth(auth) => Some(&auth.file),
+    let authentications = site.access.iter().filter_map(|rule| match &rule.action {
+        RuleAction::Auth(auth) => Some(auth),
         _ => None,
     });
+    let users = authentications
+        .clone()
+        .filter_map(|auth| Some(&auth.password.as_ref()?.file));
+    let tokens = authentications
+        .clone()
+        .filter_map(|auth| auth.token.as_ref());
+    let keys = tokens.clone().filter_map(|token| match &token.keys {
+        TokenKeys::File(file) => Some(file),
+        _ => None,
+    });
+    let key_servers = tokens.filter_map(|token| match &token.keys {
+        TokenKeys::Url(origin, _) => Some(&origin.tls),
+        _ => None,
+    });
+    let auth_servers = authentications.filter_map(|auth| Some(&auth.forward.as_ref()?.origin.tls));
     let origins = site.routes.iter().filter_map(|route| match &route.to {
         RouteTo::Origin(origin) => Some(&origin.tls),
         _ => None,
     });
+    let origins = origins.chain(auth_servers).chain(key_servers);
     let origins = origins.flat_map(|tls| {
         let identity = tls
             .identity
@@ -86,7 +103,11 @@ fn site_files(site: &SiteConfig) -> impl Iterator<Item = &PathBuf> {
             .flat_map(|(certificate, key)| [certificate, key]);
         tls.authorities.iter().chain(identity)
     });
-    certificates.chain(clients).chain(users).chain(origins)
+    certificates
+        .chain(clients)
+        .chain(users)
+        .chain(keys)
+        .chain(origins)
 }
 
 fn absolute(path: impl AsRef<Path>) -> Option<PathBuf> {

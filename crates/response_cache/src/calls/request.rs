@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use lowroad_access_control::is_protected;
 use lowroad_access_control::passwords::BasicCredentials;
 use lowroad_engine::Exchange;
 use lowroad_handler::interim_responses::InterimSink;
@@ -84,6 +85,21 @@ pub fn build_request(
         }
         None => lines,
     };
+    let authentication = exchange.authentication.as_deref();
+    let mut added_lines = authentication.map_or(Vec::new(), |it| it.lines.clone());
+    let cleaned_lines;
+    let lines = match call.route.protected_fields.is_empty() {
+        true => lines,
+        false => {
+            let mut cleaned = without_fields(lines, &call.route.protected_fields);
+            // The proxy adds the fields itself: the client's Connection must not remove them.
+            if !call.route.is_origin {
+                cleaned.append(&mut added_lines);
+            }
+            cleaned_lines = cleaned;
+            &cleaned_lines[..]
+        }
+    };
     ProgramRequest {
         method: request.method,
         version: exchange.protocol,
@@ -114,13 +130,14 @@ pub fn build_request(
             upstream_tries: exchange.upstream_tries.clone(),
             // The error log and programs name the request by it.
             request_id: exchange.request_id(),
-            ..extra_of(call)
+            added_lines,
+            ..extra_of(call, exchange)
         },
     }
 }
 
 /// The parts of a request that few handlers need.
-fn extra_of(call: &HandlerCall<'_>) -> RequestExtra {
+fn extra_of(call: &HandlerCall<'_>, exchange: &Exchange) -> RequestExtra {
     let alias = call
         .rules
         .alias(call.path)
@@ -137,11 +154,26 @@ fn extra_of(call: &HandlerCall<'_>) -> RequestExtra {
         original_target: call.target.and_then(|_| target_of(call.request)),
         user: credentials
             .flatten()
-            .map(|credentials| credentials.user.into()),
+            .map(|credentials| credentials.user.into())
+            .or_else(|| exchange.authentication.as_ref()?.user.clone()),
         trace: None,
         upstream_tries: None,
         request_id: 0,
+        added_lines: Vec::new(),
     }
+}
+
+/// The field lines without fields that only the server sets.
+fn without_fields(lines: &[u8], protected: &[Box<str>]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(lines.len() + 128);
+    // A client must not be able to pretend to be another user.
+    for (name, value) in FieldLines::new(lines).filter(|(name, _)| !is_protected(name, protected)) {
+        out.extend_from_slice(name);
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
+    }
+    out
 }
 
 /// Whether the target is in absolute-form, so that Host is ignored (RFC 9112 §3.2.2) and may differ.

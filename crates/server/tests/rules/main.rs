@@ -2,6 +2,7 @@
 //! programs' internal redirects. `site_rules` tests access rules.
 
 mod aliases;
+mod authentication;
 mod body_limits;
 mod conditions;
 mod fields;

@@ -98,6 +98,12 @@ impl AccessRecord {
             && let Some(credentials) = BasicCredentials::from_request(request)
         {
             self.parts.extend_from_slice(credentials.user.as_bytes());
+        } else if let Some(user) = exchange
+            .authentication
+            .as_ref()
+            .and_then(|it| it.user.as_ref())
+        {
+            self.parts.extend_from_slice(user.as_bytes());
         }
         let user_end = self.parts.len();
         self.push_line(

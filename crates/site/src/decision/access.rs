@@ -1,15 +1,21 @@
 //! Applies the access rules of a site to a request: identifies the client, then checks the rules in order. The
 //! soft-interrupt level does not know the rules, so it gets no responses for paths with rules.
 
+mod authentication;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use lowroad_access_control::passwords::{BasicCredentials, PasswordOutcome};
 use lowroad_access_control::{AccessPolicy, AccessRule, DirectPeer};
 use lowroad_config::RuleAction;
 use lowroad_http::status::StatusCode;
 use lowroad_limits::RefusalReason;
 use lowroad_site_rules::FormSet;
+
+use authentication::{AuthCheck, has_admitted};
+pub use authentication::{
+    CheckedPassword, ServerAnswer, resume_after_password, resume_after_server,
+};
 
 use super::context::AccessCheck;
 use super::effects::{Effects, TraceEvent};
@@ -61,6 +67,8 @@ pub enum AccessRefusal {
     Answered(StatusCode),
     /// A helper must first verify the password for the rule with this number.
     NeedsPassword(usize),
+    /// The server of the rule with this number must first decide. Dropping the value cancels the request to the server.
+    NeedsServer(usize, Box<dyn Send>),
 }
 
 /// Applies the rules of a site from number `first_rule` on. For each form of the path, the first rule that allows or
@@ -141,51 +149,20 @@ pub fn apply_rules(
             // The limit has already counted this request, under the path before the rewrite or redirect.
             RuleAction::Limit(_) if was_counted(number) => {}
             RuleAction::Limit(_) => check_rate(rule, effects, site_path, responder)?,
-            RuleAction::Auth(_) => match check_password(rule, effects, responder) {
-                Some(outcome) => {
-                    apply_password_outcome(rule, outcome, effects, site_path, responder)?;
-                    responder.exchange.is_user = true;
-                }
-                None => return Err(AccessRefusal::NeedsPassword(number)),
-            },
+            // The rule has admitted this request, under the path before the rewrite or redirect.
+            RuleAction::Auth(_) if has_admitted(number, responder) => {}
+            RuleAction::Auth(auth) => {
+                let check = AuthCheck {
+                    number,
+                    rule,
+                    auth,
+                    site_path,
+                };
+                check.run(effects, responder)?;
+            }
         }
     }
     Ok(())
-}
-
-/// The outcome of the password check of a rule.
-pub struct CheckedPassword {
-    /// The number of the rule.
-    pub rule: usize,
-    pub outcome: PasswordOutcome,
-}
-
-/// Applies the outcome of a password check, then the remaining rules.
-///
-/// # Errors
-/// The request was refused, or must wait.
-pub fn resume_after_password(
-    access_policy: &AccessPolicy,
-    checked: CheckedPassword,
-    effects: &impl Effects,
-    access_check: AccessCheck<'_>,
-    responder: &mut RequestResponder<'_, '_>,
-) -> Result<(), AccessRefusal> {
-    let site_path = access_check.site_path;
-    // The rule is normally present: a waiting request keeps its site across reloads.
-    let Some(rule) = access_policy.rule(checked.rule) else {
-        let status = responder.refuse(Some(site_path), StatusCode::INTERNAL_ERROR);
-        return Err(AccessRefusal::Answered(status));
-    };
-    apply_password_outcome(rule, checked.outcome, effects, site_path, responder)?;
-    responder.exchange.is_user = true;
-    apply_rules(
-        access_policy,
-        checked.rule + 1,
-        effects,
-        access_check,
-        responder,
-    )
 }
 
 fn check_rate(
@@ -207,58 +184,6 @@ fn check_rate(
             ))
         }
         _ => Ok(()),
-    }
-}
-
-/// Checks the password of a request; `None` if a helper must verify it first.
-fn check_password(
-    rule: &AccessRule,
-    effects: &impl Effects,
-    responder: &RequestResponder<'_, '_>,
-) -> Option<PasswordOutcome> {
-    let credentials = BasicCredentials::from_request(responder.request);
-    // A missing password is treated as wrong: the 401 response asks for one.
-    let (Some(credentials), Some(passwords)) = (credentials, rule.passwords()) else {
-        return Some(PasswordOutcome::Wrong);
-    };
-    effects.check(
-        passwords,
-        credentials,
-        responder.exchange.peer,
-        responder.exchange.id,
-    )
-}
-
-fn apply_password_outcome(
-    rule: &AccessRule,
-    outcome: PasswordOutcome,
-    effects: &impl Effects,
-    site_path: SitePath<'_>,
-    responder: &mut RequestResponder<'_, '_>,
-) -> Result<(), AccessRefusal> {
-    match outcome {
-        PasswordOutcome::Right => Ok(()),
-        PasswordOutcome::Wrong => {
-            AnsweringRule::Auth.note(responder.exchange);
-            let realm = rule
-                .passwords()
-                .map_or("", |passwords| passwords.realm.as_str());
-            let challenge = format!("Basic realm=\"{realm}\", charset=\"UTF-8\"");
-            let fields = [("WWW-Authenticate", challenge.as_bytes())];
-            let status = StatusCode::UNAUTHORIZED;
-            Err(refuse(rule, status, &fields, effects, site_path, responder))
-        }
-        PasswordOutcome::TooOften(wait_s) => {
-            responder.exchange.refusal_reason = Some(RefusalReason::Passwords);
-            Err(refuse_rate_limited(
-                rule, wait_s, effects, site_path, responder,
-            ))
-        }
-        PasswordOutcome::Busy => {
-            responder.exchange.refusal_reason = Some(RefusalReason::Passwords);
-            let status = StatusCode::SERVICE_UNAVAILABLE;
-            Err(refuse(rule, status, &[], effects, site_path, responder))
-        }
     }
 }
 

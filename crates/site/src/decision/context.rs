@@ -12,6 +12,7 @@ use lowroad_routes::response_dependence::ResponseDependence;
 use lowroad_routes::routes::Route;
 use lowroad_site_rules::{PathMatches, SiteFields, add_cors_fields};
 
+use super::access::AccessRefusal;
 use super::cross_origin::request_origin;
 use super::deferral::WaitReason;
 use super::effects::{Effects, TraceEvent};
@@ -108,6 +109,10 @@ impl RequestContext<'_> {
             exchange: responder.exchange,
             path: self.path,
             query: self.query,
+            protected_fields: match &self.site.access_policy {
+                Some(access_policy) => access_policy.protected_fields(),
+                None => &[],
+            },
         }
     }
 
@@ -128,7 +133,9 @@ impl RequestContext<'_> {
         let cors = self
             .cors_rule()
             .filter(|rule| self.site.rules.config.cors.len() > 1 || !rule.is_for_all());
-        let dependence = self.response_dependence();
+        let mut dependence = self.response_dependence();
+        // Unlike Authorization, a cookie does not tell caches in front that the response is for one client.
+        dependence.is_private |= responder.exchange.authentication.is_some();
         if !rules.depends_on_request() && cors.is_none() {
             let mut changes = FieldChanges::default();
             dependence.write_lines(&mut changes.lines);
@@ -251,16 +258,27 @@ impl RequestContext<'_> {
         }))
     }
 
-    /// Defers the request until a helper has verified the password for rule number `rule`.
-    pub fn wait_for_password(
+    /// Carries out the result of the access rules: refuses the request, or defers it.
+    pub fn refuse_or_wait(
         &self,
         responder: &mut RequestResponder<'_, '_>,
-        rule: usize,
+        refusal: AccessRefusal,
     ) -> RequestDecision {
-        let body = responder.exchange.body.take();
+        let wait_reason = match refusal {
+            AccessRefusal::Answered(status) => return generated_response(status),
+            AccessRefusal::NeedsPassword(rule) => WaitReason::Password {
+                body: responder.exchange.body.take(),
+                rule,
+            },
+            AccessRefusal::NeedsServer(rule, call_guard) => WaitReason::Auth {
+                _call_guard: call_guard,
+                body: responder.exchange.body.take(),
+                rule,
+            },
+        };
         // Whether the body is needed is undecided, so no 100 (Continue) is sent yet.
         responder.exchange.is_body_undecided = true;
-        self.wait(responder, WaitReason::Password { body, rule })
+        self.wait(responder, wait_reason)
     }
 
     /// Defers the request until a handler has responded.

@@ -41,6 +41,15 @@ pub enum WaitReason {
         /// The number of the rule that requires the password.
         rule: usize,
     },
+    /// A server decides whether the request is admitted.
+    Auth {
+        /// Dropping it cancels the request to the server.
+        _call_guard: Box<dyn Send>,
+        /// The request's body, for a handler if the request is admitted.
+        body: Option<BodyReceiver>,
+        /// The number of the rule that requires the decision.
+        rule: usize,
+    },
     /// A purge is being written to disk.
     Purge,
     /// A helper searches the disk cache.
@@ -130,6 +139,15 @@ pub enum WaitEnd<'w> {
         /// The outcome of the verification.
         checked: PasswordOutcome,
     },
+    /// A server has decided whether the request is admitted, or failed.
+    Auth {
+        /// The request's body.
+        body: Option<BodyReceiver>,
+        /// The number of the rule that required the decision.
+        rule: usize,
+        /// The server's response.
+        reply: Result<Box<HandlerReply>, HandlerFailure>,
+    },
     /// A purge was written to disk.
     Purge {
         /// Whether the write succeeded.
@@ -152,9 +170,10 @@ impl WaitReason {
                 RequestOutcome::Passed
             }
             WaitReason::Program { .. } => RequestOutcome::Stored(HitKind::Fetched),
-            WaitReason::Password { .. } | WaitReason::Purge | WaitReason::Body => {
-                RequestOutcome::Generated
-            }
+            WaitReason::Password { .. }
+            | WaitReason::Auth { .. }
+            | WaitReason::Purge
+            | WaitReason::Body => RequestOutcome::Generated,
         }
     }
 
@@ -207,6 +226,13 @@ impl WaitReason {
                 rule: *rule,
                 checked,
             },
+            (WaitReason::Auth { body, rule, .. }, Some(HandlerOutcome::Reply(reply))) => {
+                WaitEnd::Auth {
+                    body: body.take(),
+                    rule: *rule,
+                    reply,
+                }
+            }
             (WaitReason::Purge, Some(HandlerOutcome::PurgeSaved { is_durable })) => {
                 WaitEnd::Purge { is_durable }
             }

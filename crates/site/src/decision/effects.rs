@@ -13,7 +13,7 @@ use lowroad_engine::{Exchange, ExchangeId, FieldChanges};
 use lowroad_files::file_loader::{LoadOutcome, LoadRequest};
 use lowroad_http::request::Request;
 use lowroad_limits::{ClientRates, retry_after_s};
-use lowroad_response_cache::calls::{CallStatus, HandlerCall, HandlerCalls};
+use lowroad_response_cache::calls::{AuthCall, CallStatus, HandlerCall, HandlerCalls};
 use lowroad_response_cache::handler_outcome::HandlerOutcome;
 use lowroad_response_cache::purge::PurgeTarget;
 use lowroad_response_cache::reuse::CacheKey;
@@ -87,6 +87,12 @@ pub trait Effects {
         _: ExchangeId,
     ) -> Option<PasswordOutcome> {
         None
+    }
+
+    /// Asks the server of a forward authentication about a request. The exchange is resumed with its response unless the
+    /// result, which must be kept until then, is dropped; `None` assumes that the server admits the request.
+    fn ask(&self, _: &AuthCall<'_>, _: &Exchange) -> Option<Box<dyn Send>> {
+        Some(Box::new(()))
     }
 
     /// Records a step of the decision. The calls follow the order of the steps.
@@ -286,6 +292,10 @@ impl Effects for HandlerCalls {
         let waiter = self.waiter(id);
         let callback = move |checked| waiter.wake(HandlerOutcome::PasswordChecked(checked));
         passwords.verify(credentials, client, callback).err()
+    }
+
+    fn ask(&self, call: &AuthCall<'_>, exchange: &Exchange) -> Option<Box<dyn Send>> {
+        Some(self.start_auth(call, exchange))
     }
 
     #[inline]

@@ -3,8 +3,10 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
+use lowroad_access_control::is_protected;
 use lowroad_engine::Exchange;
 use lowroad_handler::request_facts::tls_facts;
+use lowroad_http::fields::FieldLines;
 use lowroad_http::request::{Request, RequestTarget};
 use lowroad_variables::{RequestFacts, TlsFacts};
 
@@ -16,6 +18,8 @@ pub struct DecisionFacts<'r> {
     pub path: &'r [u8],
     /// The query of the path.
     pub query: Option<&'r [u8]>,
+    /// The request fields that only authentication sets.
+    pub protected_fields: &'r [Box<str>],
 }
 
 impl RequestFacts for DecisionFacts<'_> {
@@ -60,7 +64,12 @@ impl RequestFacts for DecisionFacts<'_> {
     }
 
     fn fields(&self) -> Box<dyn Iterator<Item = (&[u8], &[u8])> + '_> {
-        Box::new(self.request.fields())
+        // A client must not set the variables of authentication.
+        let own = self.request.fields();
+        let own = own.filter(|(name, _)| !is_protected(name, self.protected_fields));
+        let authentication = self.exchange.authentication.as_ref();
+        let added = authentication.map_or(FieldLines::NONE, |it| FieldLines::new(&it.lines));
+        Box::new(own.chain(added))
     }
 
     fn request_id(&self) -> u128 {

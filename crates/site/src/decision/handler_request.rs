@@ -368,6 +368,9 @@ impl<W: Effects> ResponseLookup<'_, W> {
             "a rewrite with conditions may apply to the path"
         } else if route.bypasses(&responder.condition_input()) {
             "the request bypasses the cache: by `bypass`, by a cookie on a route with `ttl` to programs; with `attach --worker` also by credentials, a proxy's fields, Cookie, Cache-Control or its path"
+        } else if responder.exchange.authentication.is_some() {
+            // The handler gets fields of the client that the key does not have.
+            "a rule has authenticated the client by a token or another server"
         } else if has_body {
             "the request has a body"
         } else if !route.is_origin && tls.is_some_and(|it| it.client.is_some()) {

@@ -14,7 +14,7 @@ use lowroad_routes::counts::increment;
 use lowroad_routes::response_redirect::{self, InternalRedirect};
 use lowroad_routes::routes::Route;
 
-use super::access::{self, AccessRefusal};
+use super::access;
 use super::context::{RequestContext, RequestDecision, generated_response};
 use super::effects::{Effects, TraceEvent};
 use super::handling::handle_admitted;
@@ -331,10 +331,7 @@ fn continue_with_target<W: Effects>(
     if let Some(access_policy) = &site.access_policy {
         match access::apply_rules(access_policy, 0, effects, context.access_check(), responder) {
             Ok(()) => {}
-            Err(AccessRefusal::Answered(status)) => return generated_response(status),
-            Err(AccessRefusal::NeedsPassword(rule)) => {
-                return context.wait_for_password(responder, rule);
-            }
+            Err(refusal) => return context.refuse_or_wait(responder, refusal),
         }
     }
     handle_admitted(lookup.reborrow(), &context, responder)

@@ -39,6 +39,7 @@ pub const TABLE: &[TableLine] = &[
         NotNeeded("refused connections are counted"),
     ),
     ("auth_request", Translate(auth_request)),
+    ("auth_request_set", Translate(auth_variable)),
     ("set_real_ip_from", Translate(real_ip_from)),
     ("real_ip_header", Translate(real_ip_header)),
     (
@@ -72,17 +73,28 @@ fn address(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
     DirectiveOutcome::translated()
 }
 
-/// Rules can't ask another server, and paths that nginx protects must not become open.
 fn auth_request(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
     if directive.arg(0) == "off" {
-        level.settings.access.refusal = None;
+        level.settings.access.auth_request = None;
         return DirectiveOutcome::translated();
     }
-    level.settings.access.refusal = Some(403);
-    DirectiveOutcome::ByHand(
-        "the paths are refused until the application checks the session: then remove the rule"
-            .to_string(),
-    )
+    // The location is looked up when all are known.
+    level.settings.access.auth_request = Some(directive.arg(0).to_string());
+    DirectiveOutcome::translated()
+}
+
+fn auth_variable(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    let (variable, value) = (directive.arg(0), directive.arg(1));
+    let Some(field) = value.strip_prefix("$upstream_http_") else {
+        return DirectiveOutcome::ByHand("only fields of the response can be copied".to_string());
+    };
+    if level.begins_array("auth_request_set") {
+        level.settings.access.auth_variables.clear();
+    }
+    let field = field.replace('_', "-");
+    let set = (variable.to_string(), field);
+    level.settings.access.auth_variables.push(set);
+    DirectiveOutcome::translated()
 }
 
 fn satisfy(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
@@ -99,7 +111,10 @@ fn realm(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
 fn password_file(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
     let path = level.absolute_path(directive.arg(0));
     level.settings.access.password.file = path;
-    DirectiveOutcome::Translated("the file needs bcrypt hashes (htpasswd -B) or argon2".to_string())
+    DirectiveOutcome::Translated(
+        "hashes of apr1, MD5 and SHA work with a warning; crypt(3) of 13 characters does not"
+            .to_string(),
+    )
 }
 
 fn is_client_key(key: &str) -> bool {

@@ -244,6 +244,17 @@ fn set_header(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome 
         level.substitute(directive.arg(1)),
     );
     let not_needed = |reason: &str| DirectiveOutcome::NotNeeded(reason.to_string());
+    let access = &mut level.settings.access;
+    let variables = access.auth_variables.iter();
+    if let Some((_, field)) = variables
+        .clone()
+        .find(|(variable, _)| variable == directive.arg(1))
+    {
+        // The rule copies the field, for all requests that it admits.
+        let copied = (directive.arg(0).to_string(), field.clone());
+        access.auth_fields.push(copied);
+        return DirectiveOutcome::translated();
+    }
     match (&*name, &*value) {
         ("host", value) => set_host(level, value),
         (

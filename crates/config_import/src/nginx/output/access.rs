@@ -19,6 +19,7 @@ impl AccessSettings {
             && self.conditional_refusals.is_empty()
             && self.refused_methods.is_empty()
             && self.refusal.is_none()
+            && self.auth_request.is_none()
             && !self.addresses.iter().any(|it| !it.is_allowed)
     }
 
@@ -58,6 +59,13 @@ pub fn write_rules(
     }
     for (index, location) in locations.iter().enumerate() {
         let access = &location.settings.access;
+        let path = access.auth_request.as_deref();
+        if path.is_some_and(|path| auth_server(server, path).is_none()) {
+            let way = "its auth_request asks no address that is known: the paths are refused until the rule has forward_auth";
+            translation
+                .report
+                .change(location.entry, DirectiveOutcome::ByHand(way.to_string()));
+        }
         // Rules come before redirects, so a refusal after `rewrite … permanent` would hide them.
         let has_redirects = location
             .content
@@ -103,7 +111,7 @@ pub fn write_rules(
             );
         }
         for glob in refused_globs(&location.globs.globs, needs_allow) {
-            for rule in rules(access, Some(glob)) {
+            for rule in rules(server, access, Some(glob)) {
                 let rule = rule.comment(comment.take().unwrap_or_default());
                 document.push(rule.entry(location.entry));
             }
@@ -120,7 +128,7 @@ pub fn write_rules(
         }
     }
     // Rules without a pattern match all paths, so they come after those of locations.
-    for rule in rules(base, None) {
+    for rule in rules(server, base, None) {
         document.push(rule);
     }
 }
@@ -135,9 +143,16 @@ fn refused_globs(globs: &[String], needs_allow: bool) -> impl Iterator<Item = &S
 }
 
 /// The rules of settings for a glob; for all paths without one.
-fn rules(access: &AccessSettings, glob: Option<&String>) -> Vec<ConfigTable> {
+fn rules(server: &Server, access: &AccessSettings, glob: Option<&String>) -> Vec<ConfigTable> {
     let table =
         || ConfigTable::new("[[site.rule]]").optional_key("pattern", glob.map(|glob| quoted(glob)));
+    let forward = access.auth_request.as_deref();
+    let forward = forward.map(|path| auth_server(server, path));
+    // Paths that nginx protects must not become open.
+    if forward == Some(None) {
+        return vec![refusal(table(), 403)];
+    }
+    let forward = forward.flatten();
     if let Some(status) = access.refusal {
         return vec![refusal(table(), status)];
     }
@@ -154,7 +169,7 @@ fn rules(access: &AccessSettings, glob: Option<&String>) -> Vec<ConfigTable> {
         .realm
         .as_ref()
         .filter(|_| !access.password.file.is_empty());
-    let is_any = access.is_any_enough && password.is_some();
+    let is_any = access.is_any_enough && (password.is_some() || forward.is_some());
     if !is_any {
         rules.extend(address_rules(access, table));
     }
@@ -166,7 +181,7 @@ fn rules(access: &AccessSettings, glob: Option<&String>) -> Vec<ConfigTable> {
                 .key("burst", rate.burst.to_string()),
         );
     }
-    if let Some(realm) = password {
+    if password.is_some() || forward.is_some() {
         // `satisfy any`: allowed addresses need no password.
         let allowed: Vec<String> = match is_any {
             true => access
@@ -178,12 +193,52 @@ fn rules(access: &AccessSettings, glob: Option<&String>) -> Vec<ConfigTable> {
             false => Vec::new(),
         };
         let except = (!allowed.is_empty()).then(|| list(&allowed));
-        let rule = table()
-            .optional_key("except", except)
-            .key("auth", quoted(&access.password.file));
-        rules.push(rule.key("realm", quoted(realm)));
+        let mut rule = table().optional_key("except", except);
+        if let Some(realm) = password {
+            rule = rule.key("auth", quoted(&access.password.file));
+            rule = rule.key("realm", quoted(realm));
+        }
+        // Alternatives of one rule; exempt addresses are in `except`.
+        let is_one_enough = access.is_any_enough && password.is_some() && forward.is_some();
+        let forward = forward.map(|url| forward_auth(&url, &access.auth_fields));
+        rule = rule.optional_key("forward_auth", forward);
+        rules.push(rule.optional_key("satisfy", is_one_enough.then(|| quoted("any"))));
     }
     rules
+}
+
+/// The URL that the location of `auth_request` asks; `None` if it has no equal.
+fn auth_server(server: &Server, path: &str) -> Option<String> {
+    let mut locations = server.locations.iter();
+    let location = locations.find(|it| it.name.is_none() && it.text == path)?;
+    let url = &location.content.proxy.as_ref()?.value;
+    // A URL with variables can be any server.
+    let (_, rest) = url.split_once("://").filter(|_| !url.contains('$'))?;
+    let host = rest.split('/').next().unwrap_or_default();
+    // A name without dots is that of an `upstream` in most cases.
+    if !host.contains(['.', ':']) && host != "localhost" {
+        return None;
+    }
+    // Without a path in the URL, nginx sends that of the location.
+    Some(match rest.contains('/') {
+        true => url.clone(),
+        false => format!("{url}{path}"),
+    })
+}
+
+/// The value of `forward_auth`.
+fn forward_auth(url: &str, fields: &[(String, String)]) -> String {
+    if fields.is_empty() {
+        return quoted(url);
+    }
+    let pairs = fields.iter();
+    let pairs = pairs.map(|(name, field)| format!("{} = {}", quoted(name), quoted(field)));
+    let pairs: Vec<String> = pairs.collect();
+    format!(
+        "{{ url = {}, copy = {{ {} }} }}",
+        quoted(url),
+        pairs.join(", ")
+    )
 }
 
 /// The rule of `return` with a status of refusals.
