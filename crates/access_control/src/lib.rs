@@ -108,6 +108,7 @@ impl AccessPolicy {
             RuleAction::Auth(auth) => Some(auth),
             _ => None,
         });
+        // Those of all rules: a client must not forge the field of one rule on paths of another.
         let fields = authentications.flat_map(|auth| auth.fields());
         Ok(Some(Arc::new(AccessPolicy {
             rules: rules?,
@@ -214,6 +215,7 @@ impl AccessRule {
                 if let Some(auth) = &auth.token {
                     let keys = Arc::new(TokenKeySet::open(&auth.keys)?);
                     if let TokenKeys::Url(origin, target) = &auth.keys {
+                        // The watch ends with the rule, so the issuer of a removed rule is not asked again.
                         let watch = (resources.watch_keys)(origin, target, keys.clone());
                         key_watch = Some(watch.map_err(io::Error::other)?);
                     }

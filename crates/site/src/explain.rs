@@ -320,6 +320,7 @@ impl Effects for ExplainTrace<'_> {
 
     fn ask(&self, call: &AuthCall<'_>, _: &Exchange) -> Option<Box<dyn Send>> {
         let text = format!(
+            // An explanation sends no requests to other servers.
             "{}{} decides; what follows is if it admits the request",
             call.route.label, call.target
         );

@@ -494,6 +494,7 @@ struct IssuerKeys(Arc<TokenKeySet>);
 impl KeyReceiver for IssuerKeys {
     fn receive(&self, fetched: Result<Vec<u8>, String>) -> bool {
         let received = fetched.and_then(|text| self.0.replace(&text));
+        // The old keys stay in force, and the status shows the reason.
         if let Err(reason) = &received {
             self.0.set_fault(Some(reason.clone()));
         }

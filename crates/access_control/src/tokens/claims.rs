@@ -38,6 +38,7 @@ fn scalar_text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
         Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
+        // Handlers would not agree on the text of these.
         Value::Null | Value::Array(_) | Value::Object(_) => None,
     }
 }
@@ -65,6 +66,7 @@ impl<'de> Visitor<'de> for ClaimsVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Claims, A::Error> {
         let mut claims = Map::new();
         while let Some((name, value)) = access.next_entry::<String, Value>()? {
+            // A plain map would keep the last value without an error.
             if claims.insert(name, value).is_some() {
                 return Err(A::Error::custom("a claim occurs twice"));
             }

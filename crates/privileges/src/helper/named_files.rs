@@ -86,6 +86,7 @@ fn site_files(site: &SiteConfig) -> impl Iterator<Item = &PathBuf> {
         TokenKeys::File(file) => Some(file),
         _ => None,
     });
+    // The keys of a URL are in no file, but the certificates of its server are.
     let key_servers = tokens.filter_map(|token| match &token.keys {
         TokenKeys::Url(origin, _) => Some(&origin.tls),
         _ => None,

@@ -26,7 +26,7 @@ const DISCARDED_LEN_MAX: u64 = 64 << 10;
 
 /// Fields of a request that do not concern the server that decides about it: they describe the connection, the body, or
 /// the client's copy of the response. In lower case.
-const OMITTED: [&str; 22] = [
+const OMITTED: [&str; 23] = [
     "connection",
     "content-encoding",
     "content-length",
@@ -48,6 +48,7 @@ const OMITTED: [&str; 22] = [
     "x-forwarded-method",
     "x-forwarded-uri",
     "x-original-method",
+    "x-original-uri",
     "x-original-url",
 ];
 
@@ -101,10 +102,8 @@ impl AuthCall<'_> {
     fn lines(&self) -> Vec<u8> {
         let mut lines = Vec::with_capacity(self.request.lines().len());
         let is_omitted = |name: &[u8]| {
-            OMITTED
-                .iter()
-                .any(|it| name.eq_ignore_ascii_case(it.as_bytes()))
-                || name.eq_ignore_ascii_case(b"x-original-uri")
+            let mut omitted = OMITTED.iter();
+            omitted.any(|it| name.eq_ignore_ascii_case(it.as_bytes()))
         };
         for (name, value) in self.request.fields().filter(|(name, _)| !is_omitted(name)) {
             push_line(&mut lines, name, value);

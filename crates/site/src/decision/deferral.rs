@@ -170,6 +170,7 @@ impl WaitReason {
                 RequestOutcome::Passed
             }
             WaitReason::Program { .. } => RequestOutcome::Stored(HitKind::Fetched),
+            // The request was not admitted yet, so no handler has seen it.
             WaitReason::Password { .. }
             | WaitReason::Auth { .. }
             | WaitReason::Purge

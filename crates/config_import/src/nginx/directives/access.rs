@@ -88,9 +88,11 @@ fn auth_variable(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutco
     let Some(field) = value.strip_prefix("$upstream_http_") else {
         return DirectiveOutcome::ByHand("only fields of the response can be copied".to_string());
     };
+    // In nginx, the lines of an inner level replace those of the outer one.
     if level.begins_array("auth_request_set") {
         level.settings.access.auth_variables.clear();
     }
+    // The names of variables have `_` in place of `-`.
     let field = field.replace('_', "-");
     let set = (variable.to_string(), field);
     level.settings.access.auth_variables.push(set);
