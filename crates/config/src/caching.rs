@@ -13,7 +13,7 @@ use crate::value::InvalidValue;
 const LIFETIME_MS_MAX: u64 = 10 * 365 * DAY_MS;
 
 /// The keys that only routes to origins have: programs validate nothing, and an error of theirs has no stale substitute.
-const OF_ORIGINS: [&str; 5] = [
+pub(crate) const KEYS_OF_ORIGINS: [&str; 5] = [
     "stale_while_revalidate",
     "stale_if_error",
     "cookies",
@@ -24,7 +24,7 @@ const OF_ORIGINS: [&str; 5] = [
 /// Reads the cache settings of a route to an origin, or to programs.
 pub(crate) fn caching(section: ConfigSection<'_>, is_origin: bool) -> CacheConfig {
     if !is_origin {
-        for key in OF_ORIGINS {
+        for key in KEYS_OF_ORIGINS {
             section.only_with(key, "origin");
         }
     }

@@ -1,6 +1,7 @@
 //! Builds the values in force: those of the files, and the defaults of the reference for absent keys.
 
 use super::{EffectiveConfig, ValueOrigin, table_to_json, toml_to_json};
+use crate::caching;
 use crate::reader::ValueReadings;
 use crate::reference::{self, DefaultValue, KeyReference, TableReference};
 use crate::source::SourceMap;
@@ -68,7 +69,24 @@ impl EffectiveBuilder<'_> {
             self.add_defaults(&mut values, path, described);
             self.add_tables(&mut values, path, reference_path);
         }
+        if reference_path == "site.route" && !values.contains_key("origin") {
+            self.remove_keys_of_origins(&mut values, path);
+        }
         values
+    }
+
+    /// Removes the defaults of `cache` that are in force with an origin only.
+    fn remove_keys_of_origins(&mut self, route: &mut Map<String, Value>, path: &str) {
+        let Some(Value::Object(cache)) = route.get_mut("cache") else {
+            return;
+        };
+        // The reference of a table knows the keys of that table only, and the handler is a key of the route.
+        for key in caching::KEYS_OF_ORIGINS {
+            cache.remove(key);
+            self.config
+                .origins
+                .remove(&joined(&joined(path, "cache"), key));
+        }
     }
 
     fn value(&mut self, value: &Spanned<DeValue<'_>>, path: &str, reference_path: &str) -> Value {
@@ -151,7 +169,7 @@ impl EffectiveBuilder<'_> {
     }
 }
 
-/// Whether a subtable has a meaning in a table: `cache` of a route only with an origin.
+/// Whether a subtable has a meaning in a table: `cache` of a route only with an origin or programs.
 fn applies(parent: &str, name: &str, values: &Map<String, Value>) -> bool {
     // TLS to an origin is a matter of the URLs of its servers.
     if (parent, name) == ("origin", "tls") {

@@ -44,7 +44,7 @@ const ROUTE_KEYS: &[KeyReference] = &[
     KeyReference::optional("add_prefix", "path, percent-encoded", "Put this in front of the rest of the path. Not with a path in the URL of the origin, which means the same.").only_with(&["origin"]),
     KeyReference::with_default("restore_prefix", "boolean", "true", "Translate paths in `Location`, `Content-Location`, `Refresh` and the `Path` of `Set-Cookie` of responses back. Also with `add_prefix` and with a path in the URL of the origin.").only_with(&["strip_prefix"]),
     KeyReference::optional("request", "table", "See [`[site.route.request]`](site-route-request.md).").only_with(&["origin"]),
-    KeyReference::optional("cache", "table", "See [`[site.route.cache]`](site-route-cache.md).").only_with(&["origin"]),
+    KeyReference::optional("cache", "table", "See [`[site.route.cache]`](site-route-cache.md).").only_with(&["origin", "cgi", "fastcgi"]),
 ];
 
 pub(super) const ROUTE: TableReference = TableReference {

@@ -308,7 +308,11 @@ fn keys_of_other_handlers_are_refused() {
             "connections = 1",
             "only with fastcgi or origin",
         ),
-        ("fastcgi = 1", "cache = {}", "only with origin"),
+        (
+            "pages = true",
+            "cache = {}",
+            "only with origin or cgi or fastcgi",
+        ),
         (
             "pages = true",
             "request_buffering = 0",
@@ -320,6 +324,9 @@ fn keys_of_other_handlers_are_refused() {
         let end = format!("site[0].route[0].{key}: has no effect here (allowed: {allowed})");
         assert!(found.starts_with("6:") && found.ends_with(&end), "{found}");
     }
+    let cached = "pattern = \"/a/**\"\nfastcgi = 1\ncache.cookies = \"never\"";
+    let end = "site[0].route[0].cache.cookies: has no effect here (allowed: only with origin)";
+    assert!(shown(&in_route(cached)).ends_with(end));
     for (code, line, allowed) in [
         ("linked", "separate = true", "library"),
         ("wasm", "separate = true", "library"),
