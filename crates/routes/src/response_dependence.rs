@@ -132,6 +132,26 @@ pub fn make_private(fields: &mut ResponseFields) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lowroad_config::{ClientShare, HashBy};
+
+    /// Vary: Cookie would not do, since a client without the cookie counts by its address.
+    #[test]
+    fn share_of_clients_is_private() {
+        let share = RequestConditions {
+            share: Some(ClientShare {
+                percent: 10,
+                by: HashBy::Cookie("id".into()),
+            }),
+            ..RequestConditions::default()
+        };
+        let inverted = RequestConditions {
+            exceptions: vec![share.clone()],
+            ..RequestConditions::default()
+        };
+        for conditions in [share, inverted] {
+            assert!(ResponseDependence::from_conditions(&conditions).is_private);
+        }
+    }
 
     #[test]
     fn private_response_has_no_lifetime_for_shared_caches() {

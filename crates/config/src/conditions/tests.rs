@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use crate::{RequestConditions, RuleConfig, SiteName, ValueCondition, parse};
+use crate::{ClientShare, HashBy, RequestConditions, RuleConfig, SiteName, ValueCondition, parse};
 
 fn rule(lines: &str) -> Result<RuleConfig, String> {
     let text = format!("[[site]]\nroot = \"/srv\"\n[[site.rule]]\ndeny = 403\n{lines}\n");
@@ -20,7 +20,7 @@ fn all_conditions_are_read() {
         "methods = \"POST\"\naddresses = \"10.0.0.0/8\"\nheader = [\"X-A\", \"X-B: c d\", \"X-C: ~(?i)^e\"]\n\
          cookie = \"s_*=~.\"\nargument = [\"debug\", \"a b=c=d\"]\nhost = [\"a.example\", \"*.b.example\"]\n\
          scheme = \"https\"\nclient_certificate = false\ntime = [\"Mon 08:00-09:00\", \"Sun\"]\n\
-         file_exists = \"/run/x\"",
+         file_exists = \"/run/x\"\nshare = \"5% cookie:id\"",
     );
     assert_eq!(conditions.methods, ["POST"]);
     assert_eq!(conditions.addresses.len(), 1);
@@ -48,6 +48,8 @@ fn all_conditions_are_read() {
     assert_eq!(conditions.has_certificate, Some(false));
     assert_eq!(conditions.times.len(), 2);
     assert_eq!(conditions.file.as_deref(), Some(Path::new("/run/x")));
+    let by = HashBy::Cookie("id".into());
+    assert_eq!(conditions.share, Some(ClientShare { percent: 5, by }));
 }
 
 #[test]
@@ -81,6 +83,12 @@ fn mistakes_in_conditions_are_reported() {
         ("scheme = \"ftp\"", "\"http\", \"https\""),
         ("client_certificate = 1", "is not a boolean"),
         ("time = \"always\"", "is not a time of the week"),
+        ("share = \"0%\"", "is not a share of the clients"),
+        ("share = \"100%\"", "is not a share of the clients"),
+        ("share = \"+5%\"", "is not a share of the clients"),
+        ("share = \"10\"", "is not a share of the clients"),
+        ("share = \"10% url\"", "is not a share of the clients"),
+        ("share = 10", "is not a share of the clients"),
         ("not = {}", "the table is empty"),
         ("not = []", "the list is empty"),
         ("not = { not = { scheme = \"http\" } }", "unknown key"),

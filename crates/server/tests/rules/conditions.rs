@@ -177,6 +177,42 @@ fn responses_behind_conditional_rewrites_are_not_stored() {
     );
 }
 
+/// A share of clients gets another origin. Caches must not give its responses to other clients.
+#[test]
+fn share_of_clients_has_its_own_route() {
+    let origin = |name: &'static str| {
+        TestOrigin::with_response(move |_| {
+            format!(
+                "HTTP/1.1 200 OK\r\nCache-Control: public, max-age=60\r\nContent-Length: 3\r\n\r\n{name}"
+            )
+        })
+    };
+    let (new, old) = (origin("new"), origin("old"));
+    let lines = format!(
+        "[[site.route]]\npattern = \"/**\"\norigin = \"{}\"\nshare = \"50% cookie:id\"\n\
+         [[site.route]]\npattern = \"/**\"\norigin = \"{}\"\n",
+        new.url(),
+        old.url()
+    );
+    let place = Place::after(TempFolder::new(), &FILES, &lines);
+    let ask = |id: usize| {
+        let got = place.get_with("/", &format!("Cookie: id=client{id}\r\n"));
+        let control = got.field("cache-control").unwrap_or_default();
+        assert!(
+            control.contains("private") && !control.contains("public"),
+            "{control}"
+        );
+        got.text()
+    };
+    let first: Vec<_> = (0..40).map(ask).collect();
+    let second: Vec<_> = (0..40).map(ask).collect();
+    assert_eq!(first, second, "a client stays in its share");
+    let count = first.iter().filter(|it| *it == "new").count();
+    assert!((5..35).contains(&count), "{count}");
+    // No response is stored, since the key does not contain the share.
+    assert_eq!(new.count() + old.count(), 80);
+}
+
 #[test]
 fn routes_have_all_conditions() {
     let folder = TempFolder::new();
