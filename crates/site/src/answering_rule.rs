@@ -12,7 +12,7 @@ pub enum AnsweringRule {
     Respond,
     /// An access rule closed the connection.
     Close,
-    /// An access rule demanded authentication, or its server refused the request.
+    /// An access rule demanded credentials, or its server refused the request.
     Auth,
     /// A redirect.
     Redirect,

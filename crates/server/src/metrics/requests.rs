@@ -97,7 +97,7 @@ fn rules(totals: &[(ScopeLabels, ScopeTotals)], out: &mut MetricSnapshot) {
     let family = out.family(
         MetricKind::Counter,
         "lowroad_rule_answers",
-        "Requests that a rule of the site answered: deny, respond, close, auth (a password is missing or wrong), redirect, https.",
+        "Requests that a rule of the site answered: deny, respond, close, auth (credentials are missing or wrong), redirect, https.",
     );
     for ((site, action), sum) in sums {
         family.whole(&[("site", site), ("action", action)], sum);

@@ -279,6 +279,7 @@ fn answers_of_rules_are_counted_by_site_and_action() {
          [[site.rule]]\npattern = \"/deny/**\"\ndeny = 403\n\
          [[site.rule]]\npattern = \"/respond\"\nrespond = { status = 200, text = \"hi\" }\n\
          [[site.rule]]\npattern = \"/close\"\nclose = true\n\
+         [[site.rule]]\npattern = \"/token\"\njwt = { secret = \"0123456789abcdef0123456789abcdef\" }\n\
          [[site.redirect]]\nfrom = \"/old/**\"\nto = \"/$1\"\n\
          [[site]]\nnames = \"b.example\"\nlisten = \"127.0.0.1:0\"\nroot = \"root\"\n\
          [[site.rule]]\npattern = \"/**\"\ndeny = 404\n",
@@ -290,6 +291,7 @@ fn answers_of_rules_are_counted_by_site_and_action() {
         ("a.example", "/deny/y", 403),
         ("a.example", "/respond", 200),
         ("a.example", "/old/", 301),
+        ("a.example", "/token", 401),
         ("a.example", "/none", 404),
         ("b.example", "/", 404),
     ] {
@@ -307,11 +309,12 @@ fn answers_of_rules_are_counted_by_site_and_action() {
         ("a.example", "deny", 2.0),
         ("a.example", "respond", 1.0),
         ("a.example", "close", 1.0),
+        ("a.example", "auth", 1.0),
         ("a.example", "redirect", 1.0),
         ("b.example", "deny", 1.0),
         ("b.example", "redirect", 0.0),
     ] {
         assert_eq!(count(site, action), expected, "{site} {action}");
     }
-    assert_eq!(scrape.sum("lowroad_rule_answers_total", &[]), 6.0);
+    assert_eq!(scrape.sum("lowroad_rule_answers_total", &[]), 7.0);
 }

@@ -187,6 +187,10 @@ fn responses_behind_authentication_are_private() {
             "{}",
             got.head
         );
+        // A cache in front that obeys one of these would give the response to everybody.
+        for shared in ["public", "s-maxage", "CDN-Cache-Control"] {
+            assert!(!got.head.contains(shared), "{}", got.head);
+        }
     }
     // Each request was decided anew, and none was answered from the store.
     assert_eq!((application.count(), auth.count()), (3, 3));

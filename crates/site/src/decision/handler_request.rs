@@ -522,8 +522,9 @@ impl<W: Effects> ResponseLookup<'_, W> {
         let status = match reply {
             Ok(mut reply) => {
                 // A line `private` is added to each response, but `public` and `s-maxage` beside it would contradict it.
-                if context.site.path_conditions.is_some()
-                    && context.response_dependence().is_private
+                let is_private = || context.response_dependence().is_private;
+                if responder.exchange.authentication.is_some()
+                    || context.site.path_conditions.is_some() && is_private()
                 {
                     response_dependence::make_private(&mut reply.response.fields);
                 }
