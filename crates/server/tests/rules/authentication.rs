@@ -51,7 +51,8 @@ fn application() -> TestOrigin {
         let body = String::from_utf8_lossy(&request.body);
         let text = format!("{}\n{body}", request.head);
         format!(
-            "HTTP/1.1 200 OK\r\nCache-Control: public, max-age=60\r\nContent-Length: {}\r\n\r\n{text}",
+            "HTTP/1.1 200 OK\r\nCache-Control: public, max-age=60, s-maxage=60\r\n\
+             CDN-Cache-Control: max-age=60\r\nContent-Length: {}\r\n\r\n{text}",
             text.len()
         )
     })
