@@ -57,7 +57,7 @@ impl QueryRules {
         let mut arguments: Vec<(Vec<u8>, &[u8])> = query
             .split(|byte| *byte == b'&')
             .map(|argument| (name_of(argument), argument))
-            .filter(|(name, _)| !self.ignored.iter().any(|pattern| pattern.matches(name)))
+            .filter(|(name, argument)| !self.is_ignored(name, argument))
             .collect();
         // A question mark without arguments would distinguish the key from that of a request without a query.
         if arguments.is_empty() {
@@ -69,6 +69,11 @@ impl QueryRules {
         }
         let texts: Vec<&[u8]> = arguments.iter().map(|(_, argument)| *argument).collect();
         Some(texts.join(&b'&'))
+    }
+
+    fn is_ignored(&self, name: &[u8], argument: &[u8]) -> bool {
+        // Some origins also split at semicolons, and would find a further argument behind this one.
+        !argument.contains(&b';') && self.ignored.iter().any(|pattern| pattern.matches(name))
     }
 
     /// A target with the normalized query.
@@ -114,6 +119,7 @@ mod tests {
             ("/a?%75tm_x=1&gclids=2&UTM_y=3", "/a?gclids=2&UTM_y=3"),
             ("/a?b=1&a=2", "/a?b=1&a=2"),
             ("/a?b&&c", "/a?b&&c"),
+            ("/a?utm_x=1;c=2", "/a?utm_x=1;c=2"),
         ] {
             let normalized = rules.normalize_target(target.as_bytes());
             assert_eq!(normalized, expected.as_bytes(), "{target}");

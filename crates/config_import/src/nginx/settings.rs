@@ -115,6 +115,8 @@ pub struct UpstreamSettings {
     pub tls: BTreeMap<&'static str, String>,
     /// Whether responses are stored.
     pub is_cached: bool,
+    /// `proxy_no_cache` or `proxy_cache_bypass`
+    pub has_cache_exceptions: bool,
     /// `proxy_cache_valid`
     pub cache_ttl: Option<String>,
     /// `proxy_cache_use_stale`

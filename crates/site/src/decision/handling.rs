@@ -145,10 +145,55 @@ fn find_redirect(
             return None;
         }
         let facts = context.facts(responder);
+        let location = rule.location(context.request_path(), &facts)?;
+        // A variable, such as a map, may have given no host.
         Some(RedirectTarget {
-            location: rule.location(context.request_path(), &facts)?,
+            location: names_host(&location).then_some(location)?,
             status: StatusCode::new(rule.status)?,
             is_cacheable: rule.conditions.depend_on_url_only() && !rule.to.depends_on_file(),
         })
     })
+}
+
+/// Whether a location with an authority has a host. Without one, browsers take the first segment of the path as host (URL
+/// Living Standard, "special authority ignore slashes state").
+fn names_host(location: &[u8]) -> bool {
+    let after_slashes = location.windows(2).position(|pair| pair == b"//");
+    let is_absolute =
+        |at: usize| at == 0 || !location.starts_with(b"/") && location[..at].ends_with(b":");
+    let Some(at) = after_slashes.filter(|at| is_absolute(*at)) else {
+        return true;
+    };
+    let is_end = |byte: &u8| b"/\\?#:@".contains(byte);
+    location.get(at + 2).is_some_and(|byte| !is_end(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn location_with_an_authority_needs_a_host() {
+        for good in [
+            "/a//b",
+            "https://a/",
+            "//a",
+            "https://[::1]/",
+            "?b",
+            "/x:y//",
+        ] {
+            assert!(names_host(good.as_bytes()), "{good}");
+        }
+        for bad in [
+            "https:///a",
+            "https://",
+            "///a",
+            "//?a",
+            "http://:80/",
+            "https://@a/",
+            "https://\\a",
+        ] {
+            assert!(!names_host(bad.as_bytes()), "{bad}");
+        }
+    }
 }

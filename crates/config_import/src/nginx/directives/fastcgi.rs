@@ -1,8 +1,8 @@
 //! FastCGI servers: `fastcgi_…`.
 
 use super::proxy::{
-    cache, cache_key, cache_valid, hide_header, intercept_errors, on_is_default, set_timeout,
-    use_stale,
+    cache, cache_exception, cache_key, cache_valid, hide_header, intercept_errors, on_is_default,
+    set_timeout, use_stale,
 };
 use super::{Handling, Handling::NotNeeded, Handling::Translate, TableLine};
 use crate::nginx::level::Level;
@@ -39,18 +39,8 @@ pub const TABLE: &[TableLine] = &[
         "fastcgi_cache_background_update",
         NotNeeded("stale-while-revalidate does this"),
     ),
-    (
-        "fastcgi_cache_bypass",
-        Handling::ByHand(
-            "send Cache-Control: private, or use a route with `cookie` and keep = \"never\"",
-        ),
-    ),
-    (
-        "fastcgi_no_cache",
-        Handling::ByHand(
-            "send Cache-Control: private, or use a route with `cookie` and keep = \"never\"",
-        ),
-    ),
+    ("fastcgi_cache_bypass", Translate(cache_exception)),
+    ("fastcgi_no_cache", Translate(cache_exception)),
     (
         "fastcgi_ignore_headers",
         Handling::ByHand("change Cache-Control in the program"),

@@ -56,18 +56,8 @@ pub const TABLE: &[TableLine] = &[
     ),
     ("proxy_cache_methods", NotNeeded(STORED)),
     ("proxy_cache_key", Translate(cache_key)),
-    (
-        "proxy_cache_bypass",
-        Handling::ByHand(
-            "let the application send Cache-Control: private, or use a route with `cookie` and keep = \"never\"",
-        ),
-    ),
-    (
-        "proxy_no_cache",
-        Handling::ByHand(
-            "let the application send Cache-Control: private, or use a route with `cookie` and keep = \"never\"",
-        ),
-    ),
+    ("proxy_cache_bypass", Translate(cache_exception)),
+    ("proxy_no_cache", Translate(cache_exception)),
     (
         "proxy_cache_purge",
         Handling::ByHand("list the clients in purge_from (docs/operation.md)"),
@@ -484,6 +474,17 @@ pub fn cache_valid(level: &mut Level<'_>, directive: &Directive) -> DirectiveOut
     DirectiveOutcome::Translated("one lifetime for all statuses".to_string())
 }
 
+/// `proxy_cache_bypass`, `proxy_no_cache` and those of FastCGI: until their conditions are translated by hand, nothing is
+/// stored, since a response for one client might be given to others.
+pub fn cache_exception(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    settings_of(level, directive).has_cache_exceptions = true;
+    DirectiveOutcome::ByHand(
+        "nothing of these routes is stored (keep = \"never\") until you replace that by the same conditions as `bypass` \
+         in [site.route.cache]"
+            .to_string(),
+    )
+}
+
 /// `proxy_cache_use_stale`
 pub fn use_stale(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
     settings_of(level, directive).stale_uses = directive.args.clone();
@@ -497,9 +498,11 @@ fn cache_path(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome 
         return DirectiveOutcome::Translated("one disk cache for all routes".to_string());
     }
     // nginx may run side by side, with files of another format in its folder.
-    let path = level
-        .absolute_path(directive.arg(0))
-        .replace("/nginx", "/lowroad");
+    let theirs = level.absolute_path(directive.arg(0));
+    let path = match theirs.replace("/nginx", "/lowroad") {
+        same if same == theirs => format!("{}-lowroad", theirs.trim_end_matches('/')),
+        own => own,
+    };
     level.set_process_key(key.0, key.1, quoted(&path), directive);
     let max = directive
         .args

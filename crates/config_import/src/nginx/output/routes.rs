@@ -528,7 +528,7 @@ impl RouteWriter<'_> {
         if self.location.content.is_internal {
             table = table.key("internal", "true");
         }
-        match settings.is_cached {
+        match settings.is_cached && !settings.has_cache_exceptions {
             true => table,
             false => table.key("keep", quoted("never")),
         }
@@ -538,7 +538,7 @@ impl RouteWriter<'_> {
 /// The cache of a route, if it differs from the default.
 fn cache_table(settings: &UpstreamSettings) -> ConfigTable {
     let mut table = ConfigTable::new("[site.route.cache]");
-    if !settings.is_cached {
+    if !settings.is_cached || settings.has_cache_exceptions {
         return table;
     }
     table = table.optional_key("ttl", settings.cache_ttl.as_ref());
