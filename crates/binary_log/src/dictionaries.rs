@@ -7,8 +7,9 @@ use zstd::bulk::Decompressor;
 use crate::context_memory::BlockMemory;
 use crate::decoder::DictionaryValues;
 
-/// Maximum number of dictionaries. An encoder uses one at a time, but several processes may write to one file.
-const DICTIONARIES_MAX: usize = 4;
+/// Maximum number of dictionaries. An encoder uses one at a time, but several processes may write to one file: after
+/// upgrades, those that still drain.
+const DICTIONARIES_MAX: usize = 32;
 /// Length of the part that zstd uses: the end of a dictionary, which has its texts.
 const ZSTD_DICTIONARY_LEN: usize = 64 * 1024;
 

@@ -18,6 +18,7 @@ use lowroad_child_processes::message::{PacketChannel, SendMode, decode, encode};
 use lowroad_child_processes::process::{
     ChildHandle, ChildProcess, helper_command, readable, ready,
 };
+use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use crate::helper::open_unchangeable;
@@ -78,7 +79,7 @@ impl ProgramStart {
             !excluded.any(|variable| name == variable)
         };
         Ok(ProgramStart {
-            program: std::env::current_exe()?,
+            program: program_path()?,
             arguments: std::env::args_os().collect(),
             environment: std::env::vars_os()
                 .filter(|(name, _)| is_inherited(name))
@@ -106,8 +107,25 @@ impl ProgramStart {
             .envs(self.environment.iter().cloned())
             .env(HANDOVER_VARIABLE, "1")
             .current_dir(&self.folder)
+            // It leads a group, so that it can be killed with its children.
+            .process_group(0)
             .stdin(socket);
         ChildProcess::spawn(command)
+    }
+}
+
+/// The path by which this program was started. It may be a link to the current version, which `current_exe` would
+/// resolve.
+fn program_path() -> io::Result<PathBuf> {
+    let resolved = std::env::current_exe()?;
+    let name = std::env::args_os().next().map(PathBuf::from);
+    // A name without a folder was looked up in PATH.
+    let called = name.filter(|path| path.components().count() > 1);
+    match called {
+        Some(path) if path.canonicalize().is_ok_and(|it| it == resolved) => {
+            std::path::absolute(path)
+        }
+        _ => Ok(resolved),
     }
 }
 
@@ -251,6 +269,8 @@ impl StarterState {
             }
             StarterRequest::Kill => {
                 if let Some(mut started) = self.started.take() {
+                    // A child of the program might keep the sockets that it got.
+                    started.signal_group(Signal::KILL);
                     let _ = started.kill();
                 }
                 Ok(())

@@ -62,6 +62,7 @@ impl ProcessEnvironment<'_> {
     fn start_upgrade(&mut self, running: &Arc<Mutex<RunningServer>>, reply: Option<CommandReply>) {
         let passed = PassedDescriptors {
             admin: self.admin.share_tcp(),
+            admin_unix: self.admin.share_unix(),
             init: self.init.as_ref().and_then(InitLink::share),
         };
         self.upgrade.request(running, passed, reply);
@@ -130,6 +131,8 @@ pub fn run(
                 return;
             }
             Ok(MainEvent::Signal(_)) => {
+                // It would keep the listening sockets open.
+                environment.upgrade.cancel();
                 environment.end_levels();
                 // The call fails without a service manager; the drain does not depend on it.
                 let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
@@ -154,11 +157,12 @@ fn hand_over(
     // Only the main process may name another one (sd_notify(3), NotifyAccess=main).
     let process = successor.report.process;
     let _ = sd_notify::notify(&[sd_notify::NotifyState::MainPid(process)]);
+    // First, so that no later purge misses the disk cache.
+    environment.admin.stop(successor.report.takes_admin_socket);
     // Not locked meanwhile: the disk may be slow, and workers still answer.
     let store = lock(running).store.clone();
     store.release_disk_cache();
     successor.release(ToSuccessor::DiskReleased);
-    environment.admin.stop();
     // While the listeners are open, since the level's connections migrate to them.
     environment.end_levels();
     successor.release(ToSuccessor::LevelReleased);

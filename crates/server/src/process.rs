@@ -251,7 +251,10 @@ pub fn run(mut config: Config, start: ServerStart<'_>) -> Result<(), String> {
     main_loop::listen_for_signals(sender.clone()).map_err(text)?;
     let end_requested = main_loop::end_signals().map_err(text)?;
     let running = Arc::new(Mutex::new(running));
-    admin.serve(running.clone(), sender.clone()).map_err(text)?;
+    // Until a predecessor has handed over, it performs all commands.
+    if predecessor.is_none() {
+        admin.serve(running.clone(), sender.clone()).map_err(text)?;
+    }
     if let Some(url) = admin.url() {
         let logger = lock(&running).logger.clone();
         logger.info(format_args!("metrics and commands at {url}"));
@@ -267,9 +270,15 @@ pub fn run(mut config: Config, start: ServerStart<'_>) -> Result<(), String> {
     if let Some(predecessor) = &predecessor {
         applications.retain(|application| !predecessor.runs(application));
     }
-    update_applications(&running, &applications, is_ending)?;
+    let is_useless = || predecessor.as_ref().is_some_and(Predecessor::has_ended);
+    update_applications(&running, &applications, || is_ending() || is_useless())?;
     if let Some(predecessor) = predecessor {
         take_over(predecessor, &running, &helpers)?;
+        // From here on this process must serve, if need be without commands.
+        if let Err(error) = admin.serve(running.clone(), sender.clone()) {
+            let logger = lock(&running).logger.clone();
+            logger.error(format_args!("the admin service can't start: {error}"));
+        }
     }
     // Clients are accepted last: if descriptors are few, early clients would use up those that the start needs.
     listen(&lock(&running), new_sockets);

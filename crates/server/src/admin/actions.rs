@@ -224,9 +224,10 @@ impl AdminActions {
             target.purge(&store, purge::kind(is_soft));
         }
         // Written to the disk before the response is sent, so that a confirmed purge survives a kill of the server.
-        let is_durable = store
-            .tier()
-            .is_none_or(|tier| tier.wait_for_durable_purges());
+        let is_durable = !store.has_released_disk_cache()
+            && store
+                .tier()
+                .is_none_or(|tier| tier.wait_for_durable_purges());
         let report = PurgeReport {
             ports,
             is_durable,

@@ -17,22 +17,12 @@ use super::server_search::{remove_dead, remove_if_dead, runtime_folder};
 /// The listen backlog.
 const QUEUE_LEN: i32 = 128;
 
-/// What to do with the socket of a running server at the same path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExistingSocket {
-    /// It belongs to another server, so opening fails.
-    Respect,
-    /// It belongs to the predecessor: the new socket replaces it, without a moment in which there is none.
-    Replace,
-}
-
 /// The open admin socket. Dropping it removes the socket file.
 pub struct AdminSocket {
     path: PathBuf,
-    /// The socket's file, which a successor may replace; `None` once it was removed or replaced.
+    /// The socket's file; `None` once it was removed or belongs to a successor.
     file: Option<FileIdentity>,
-    /// `None` after the service has taken it.
-    listener: Option<UnixListener>,
+    listener: UnixListener,
 }
 
 impl AdminSocket {
@@ -40,12 +30,12 @@ impl AdminSocket {
     ///
     /// # Errors
     /// The socket can't be created: a warning for the operator. The server runs without the socket.
-    pub fn open(path: Option<&Path>, existing: ExistingSocket) -> Result<AdminSocket, String> {
+    pub fn open(path: Option<&Path>) -> Result<AdminSocket, String> {
         let path = path.map_or_else(
             || runtime_folder().join(format!("{}.sock", std::process::id())),
             Path::to_path_buf,
         );
-        AdminSocket::open_at(&path, existing).map_err(|error| no_socket(&path, &error))
+        AdminSocket::open_at(&path).map_err(|error| no_socket(&path, &error))
     }
 
     /// Checks whether the socket at `path` could be created, without creating it. An existing socket is accepted: it
@@ -57,7 +47,7 @@ impl AdminSocket {
         check_place(path).map_err(|error| no_socket(path, &error))
     }
 
-    fn open_at(path: &Path, existing: ExistingSocket) -> io::Result<AdminSocket> {
+    fn open_at(path: &Path) -> io::Result<AdminSocket> {
         let path = path.to_path_buf();
         let own = runtime_folder();
         if path.parent() == Some(&own) {
@@ -67,20 +57,43 @@ impl AdminSocket {
         }
         // A killed server leaves its socket file behind, and bind(2) fails if the file exists.
         remove_if_dead(&path);
-        let listener = match existing {
-            ExistingSocket::Respect => bind_for_owner(&path)?,
-            ExistingSocket::Replace => replace(&path)?,
-        };
+        let listener = bind_for_owner(&path)?;
         Ok(AdminSocket {
             file: Some(identity(&path)?),
             path,
-            listener: Some(listener),
+            listener,
         })
     }
 
-    /// Takes the listening socket, for the service.
-    pub fn take_listener(&mut self) -> Option<OwnedFd> {
-        self.listener.take().map(OwnedFd::from)
+    /// The socket of a predecessor at the same path.
+    pub fn take_over((path, socket): (PathBuf, OwnedFd)) -> AdminSocket {
+        AdminSocket {
+            file: identity(&path).ok(),
+            path,
+            listener: socket.into(),
+        }
+    }
+
+    /// A duplicate of the listening socket, for the service. From then on, the kernel tells clients that this process is
+    /// the server.
+    ///
+    /// # Errors
+    /// No descriptors are left.
+    pub fn serve(&self) -> io::Result<OwnedFd> {
+        // A repeated listen(2) only changes the process that SO_PEERCRED names (unix(7)).
+        listen(&self.listener, QUEUE_LEN)?;
+        Ok(self.listener.try_clone()?.into())
+    }
+
+    /// The path and a duplicate of the socket, for a successor.
+    pub fn share(&self) -> Option<(PathBuf, OwnedFd)> {
+        let socket = self.listener.try_clone().ok()?;
+        Some((self.path.clone(), socket.into()))
+    }
+
+    /// Leaves the socket's file to a successor.
+    pub fn leave_file(&mut self) {
+        self.file = None;
     }
 }
 
@@ -90,19 +103,6 @@ type FileIdentity = (u64, u64);
 fn identity(path: &Path) -> io::Result<FileIdentity> {
     let metadata = path.symlink_metadata()?;
     Ok((metadata.dev(), metadata.ino()))
-}
-
-/// Binds a socket at a temporary path, and renames it to `path`.
-fn replace(path: &Path) -> io::Result<UnixListener> {
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(format!(".{}", std::process::id()));
-    let temporary = PathBuf::from(temporary);
-    let listener = bind_for_owner(&temporary)?;
-    if let Err(error) = std::fs::rename(&temporary, path) {
-        let _ = std::fs::remove_file(&temporary);
-        return Err(error);
-    }
-    Ok(listener)
 }
 
 fn no_socket(path: &Path, error: &io::Error) -> String {
@@ -149,8 +149,7 @@ fn bind_for_owner(path: &Path) -> io::Result<UnixListener> {
 }
 
 impl AdminSocket {
-    /// Removes the socket's file, unless a successor has replaced it. Called while the socket is open: afterwards another
-    /// file may get the same inode.
+    /// Removes the socket's file, unless it was left to a successor, or another file has replaced it.
     pub fn remove_file(&mut self) {
         let file = self.file.take();
         if file.is_none() || identity(&self.path).ok() != file {
@@ -175,18 +174,18 @@ mod tests {
     use lowroad_testkit::TempFolder;
 
     #[test]
-    fn replaced_socket_is_not_removed_by_its_predecessor() {
+    fn socket_of_a_successor_outlives_its_predecessor() {
         let folder = TempFolder::new();
         let path = folder.path().join("admin");
-        let first = AdminSocket::open(Some(&path), ExistingSocket::Respect).expect("a socket");
-        assert!(AdminSocket::open(Some(&path), ExistingSocket::Respect).is_err());
-        let second = AdminSocket::open(Some(&path), ExistingSocket::Replace).expect("a socket");
+        let mut first = AdminSocket::open(Some(&path)).expect("a socket");
+        assert!(AdminSocket::open(Some(&path)).is_err());
+        let second = AdminSocket::take_over(first.share().expect("a descriptor"));
+        first.leave_file();
         drop(first);
+        second.serve().expect("a descriptor");
         UnixStream::connect(&path).expect("the second one");
         drop(second);
         assert!(!path.exists());
-        let left = folder.path().read_dir().expect("a folder").count();
-        assert_eq!(left, 0, "no temporary file is left");
     }
 
     #[test]

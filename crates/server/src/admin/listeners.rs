@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -25,7 +25,7 @@ use lowroad_tls_listener::{TlsEndpoint, TlsListeners};
 
 use super::access::AdminAccess;
 use super::actions::{AdminActions, EVENT_INTERVAL};
-use super::admin_socket::{AdminSocket, ExistingSocket};
+use super::admin_socket::AdminSocket;
 use super::service::{AdminMailbox, AdminService, TCP_LISTENER, UNIX_LISTENER};
 use crate::events::MainEvent;
 use crate::running_server::{RunningServer, lock};
@@ -67,9 +67,10 @@ impl AdminListeners {
         mut predecessor: Option<&mut Predecessor>,
     ) -> Result<AdminListeners, String> {
         let admin = &config.admin;
-        let existing = match predecessor {
-            Some(_) => ExistingSocket::Replace,
-            None => ExistingSocket::Respect,
+        let path = config.server.admin.as_deref();
+        let taken = match predecessor.as_mut() {
+            Some(predecessor) => predecessor.take_admin_unix_socket(path),
+            None => None,
         };
         let mut tcp = |address| {
             let predecessor = predecessor.as_mut();
@@ -80,7 +81,10 @@ impl AdminListeners {
             }
         };
         Ok(AdminListeners {
-            unix: AdminSocket::open(config.server.admin.as_deref(), existing),
+            unix: match taken {
+                Some(taken) => Ok(AdminSocket::take_over(taken)),
+                None => AdminSocket::open(path),
+            },
             mailboxes: SharedMailboxes::default(),
             ended: None,
             access: Arc::new(AdminAccess::new(admin).map_err(|error| format!("admin: {error}"))?),
@@ -114,12 +118,19 @@ impl AdminListeners {
         self.tcp.as_ref()?.share().ok()
     }
 
+    /// A duplicate of the Unix socket with its path, for a successor.
+    pub fn share_unix(&self) -> Option<(PathBuf, OwnedFd)> {
+        self.unix.as_ref().ok()?.share()
+    }
+
     /// Ends the service, because a successor answers at its addresses. Open streams, such as those of dashboards, end soon
-    /// and are opened again by their clients.
-    pub fn stop(&mut self) {
-        if let Ok(socket) = &mut self.unix {
+    /// and are opened again by their clients. `is_taken`: the successor uses the Unix socket of this service.
+    pub fn stop(&mut self, is_taken: bool) {
+        match &mut self.unix {
+            Ok(socket) if is_taken => socket.leave_file(),
             // Otherwise commands would find two servers.
-            socket.remove_file();
+            Ok(socket) => socket.remove_file(),
+            Err(_) => {}
         }
         let mailboxes = self
             .mailboxes
@@ -127,6 +138,7 @@ impl AdminListeners {
             .unwrap_or_else(PoisonError::into_inner);
         for mailbox in mailboxes.iter() {
             mailbox.post(MailboxMessage::HandOver(TCP_LISTENER));
+            mailbox.post(MailboxMessage::HandOver(UNIX_LISTENER));
             mailbox.post(MailboxMessage::Drain {
                 timeout_ms: DRAIN_MS,
             });
@@ -156,7 +168,10 @@ impl AdminListeners {
         let actions = Arc::new(AdminActions::new(running, events, self.access.clone()));
         // Not the workers' pool: their file reads must not wait behind a reload.
         let helpers = HelperPool::start_as("admin", HELPER_COUNT)?;
-        let unix = self.unix.as_mut().ok().and_then(AdminSocket::take_listener);
+        let unix = match &self.unix {
+            Ok(socket) => Some(socket.serve()?),
+            Err(_) => None,
+        };
         let tcp = match &self.tcp {
             Some(socket) => Some(socket.share()?),
             None => None,

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use lowroad_privileges::starter::ProgramStart;
 
-use super::successor::{self, PassedDescriptors, ReadySuccessor};
+use super::successor::{self, PassedDescriptors, ReadySuccessor, UpgradeAttempt};
 use crate::events::{CommandReply, MainEvent};
 use crate::running_server::{RunningServer, lock};
 
@@ -23,8 +23,12 @@ pub struct UpgradeControl {
 enum UpgradeState {
     /// No upgrade is in progress.
     Idle,
-    /// The successor is starting. Its result goes to this client, if a client has requested it.
-    Starting(Option<CommandReply>),
+    /// The successor is starting.
+    Starting {
+        /// Receives the result, if a client has requested the upgrade.
+        reply: Option<CommandReply>,
+        attempt: Arc<UpgradeAttempt>,
+    },
 }
 
 impl UpgradeControl {
@@ -39,7 +43,14 @@ impl UpgradeControl {
 
     /// Whether a successor is starting.
     pub fn is_in_progress(&self) -> bool {
-        matches!(self.state, UpgradeState::Starting(_))
+        matches!(self.state, UpgradeState::Starting { .. })
+    }
+
+    /// Ends the successor that is starting, because this process is ending.
+    pub fn cancel(&self) {
+        if let UpgradeState::Starting { attempt, .. } = &self.state {
+            attempt.cancel();
+        }
     }
 
     /// Starts an upgrade.
@@ -69,9 +80,16 @@ impl UpgradeControl {
             "upgrade: starting {}",
             program.path().display()
         ));
-        let started = successor::start(running.clone(), program, passed, self.events.clone());
+        let attempt = Arc::<UpgradeAttempt>::default();
+        let started = successor::start(
+            running.clone(),
+            program,
+            passed,
+            attempt.clone(),
+            self.events.clone(),
+        );
         match started {
-            Ok(()) => self.state = UpgradeState::Starting(reply),
+            Ok(()) => self.state = UpgradeState::Starting { reply, attempt },
             Err(error) => refuse(format!("no thread: {error}")),
         }
     }
@@ -82,7 +100,8 @@ impl UpgradeControl {
         running: &Mutex<RunningServer>,
         result: Result<ReadySuccessor, String>,
     ) -> Option<ReadySuccessor> {
-        let UpgradeState::Starting(reply) = std::mem::replace(&mut self.state, UpgradeState::Idle)
+        let UpgradeState::Starting { reply, .. } =
+            std::mem::replace(&mut self.state, UpgradeState::Idle)
         else {
             return None;
         };

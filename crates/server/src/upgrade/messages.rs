@@ -3,10 +3,14 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use lowroad_child_processes::message::{MessageError, PacketChannel, SendMode};
+use lowroad_child_processes::process::ready;
 use lowroad_site::listeners::SocketLabel;
+use rustix::event::{PollFd, PollFlags};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +21,8 @@ pub enum ToSuccessor {
     Socket(SocketLabel),
     /// The listening socket of `[admin] listen` comes with this message.
     AdminSocket(SocketAddr),
+    /// The listening Unix socket of the admin service at this path comes with this message.
+    AdminUnixSocket(PathBuf),
     /// The predecessor runs this application until it ends.
     Application(RunningApplication),
     /// An operator has turned on the maintenance mode of the site with this name.
@@ -62,15 +68,31 @@ pub struct ReadyReport {
     pub version: String,
     /// The sockets from which the successor will accept. The predecessor drains the others itself.
     pub taken: Vec<SocketLabel>,
+    /// Whether the successor uses the Unix socket of the admin service.
+    #[serde(default)]
+    pub takes_admin_socket: bool,
 }
 
 /// One end of the connection between the two processes.
-pub struct HandoverChannel(PacketChannel);
+#[derive(Clone)]
+pub struct HandoverChannel(Arc<PacketChannel>);
 
 impl HandoverChannel {
     /// The end that uses `channel`.
     pub fn new(channel: PacketChannel) -> HandoverChannel {
-        HandoverChannel(channel)
+        HandoverChannel(Arc::new(channel))
+    }
+
+    /// Ends the connection. Waiting calls, in both processes, return an error.
+    pub fn close(&self) {
+        self.0.close();
+    }
+
+    /// Whether the other process has closed its end.
+    pub fn is_closed(&self) -> bool {
+        // poll(2) reports a hang-up without being asked for it.
+        let end = PollFd::new(&*self.0, PollFlags::empty());
+        ready([Some(end)], Some(Instant::now())).is_ok_and(|[is_closed]| is_closed)
     }
 
     /// Bounds the waiting times of [`HandoverChannel::send`] and [`HandoverChannel::receive`].
@@ -152,7 +174,9 @@ mod tests {
             .expect("a timeout");
         let nothing = other.receive::<ToSuccessor>().err();
         assert_eq!(nothing, Some(MessageError::NotReady));
+        assert!(!other.is_closed());
         drop(own);
+        assert!(other.is_closed());
         let closed = other.receive::<ToSuccessor>().err();
         assert_eq!(closed, Some(MessageError::Closed));
     }

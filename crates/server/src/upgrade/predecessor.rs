@@ -1,6 +1,8 @@
 //! The new process's side of an upgrade: takes over from its predecessor.
 
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use lowroad_child_processes::message::{MessageError, PacketChannel};
@@ -24,6 +26,8 @@ pub struct Predecessor {
     /// The sockets of the workers, until [`Predecessor::take_sockets`].
     sockets: HandedSockets,
     admin: Option<(SocketAddr, ListenSocket)>,
+    admin_unix: Option<(PathBuf, OwnedFd)>,
+    takes_admin_socket: bool,
     init: Option<InitLink>,
     applications: Vec<RunningApplication>,
     /// The names of sites in maintenance mode.
@@ -57,6 +61,8 @@ impl Predecessor {
             channel,
             sockets: HandedSockets::default(),
             admin: None,
+            admin_unix: None,
+            takes_admin_socket: false,
             init: None,
             applications: Vec::new(),
             maintenance: Vec::new(),
@@ -83,6 +89,9 @@ impl Predecessor {
                 }
                 (ToSuccessor::AdminSocket(address), Some(socket)) => {
                     self.admin = Some((address, ListenSocket::take_over(socket)?));
+                }
+                (ToSuccessor::AdminUnixSocket(path), socket) => {
+                    self.admin_unix = socket.map(|socket| (path, socket));
                 }
                 (ToSuccessor::Init, socket) => self.init = socket.map(InitLink::from),
                 (ToSuccessor::Application(application), _) => self.applications.push(application),
@@ -116,6 +125,21 @@ impl Predecessor {
         Some(socket)
     }
 
+    /// The Unix socket of the admin service, if the predecessor's is at `path`; without a path, that of the predecessor in
+    /// any case.
+    pub fn take_admin_unix_socket(&mut self, path: Option<&Path>) -> Option<(PathBuf, OwnedFd)> {
+        let socket = self
+            .admin_unix
+            .take_if(|(known, _)| path.is_none_or(|path| path == known))?;
+        self.takes_admin_socket = true;
+        Some(socket)
+    }
+
+    /// Whether the predecessor has ended, so that this process must end, too.
+    pub fn has_ended(&self) -> bool {
+        self.channel.is_closed()
+    }
+
     /// The connection to the init process, if there is one.
     pub fn take_init(&mut self) -> Option<InitLink> {
         self.init.take()
@@ -142,6 +166,7 @@ impl Predecessor {
             process: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             taken: self.sockets.finish(),
+            takes_admin_socket: self.takes_admin_socket,
         };
         let sent = self.channel.send(&ToPredecessor::Ready(report), None);
         let received = sent.and_then(|()| self.channel.receive::<ToSuccessor>());

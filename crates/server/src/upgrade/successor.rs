@@ -1,8 +1,10 @@
 //! The running process's side of an upgrade: starts its successor and passes its sockets to it.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use lowroad_child_processes::message::{MessageError, PacketChannel};
@@ -12,6 +14,7 @@ use lowroad_engine::worker::MailboxMessage;
 use lowroad_engine::{ListenerId, panic_policy};
 use lowroad_privileges::starter::{self, ProgramStart};
 use lowroad_site::listeners::SocketLabel;
+use rustix::process::Signal;
 
 use super::messages::{
     HandoverChannel, ReadyReport, RunningApplication, ToPredecessor, ToSuccessor,
@@ -26,8 +29,37 @@ const SHARE_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct PassedDescriptors {
     /// The socket of the admin address.
     pub admin: Option<ListenSocket>,
+    /// The Unix socket of the admin service, with its path.
+    pub admin_unix: Option<(PathBuf, OwnedFd)>,
     /// The channel to the init process.
     pub init: Option<OwnedFd>,
+}
+
+/// An upgrade in progress, which the main thread can cancel.
+#[derive(Default)]
+pub struct UpgradeAttempt {
+    channel: OnceLock<HandoverChannel>,
+    is_cancelled: AtomicBool,
+}
+
+impl UpgradeAttempt {
+    /// Ends the successor.
+    pub fn cancel(&self) {
+        self.is_cancelled.store(true, SeqCst);
+        if let Some(channel) = self.channel.get() {
+            channel.close();
+        }
+    }
+
+    /// Registers the channel to the successor.
+    fn begin(&self, channel: &HandoverChannel) {
+        // An attempt has one channel.
+        let _ = self.channel.set(channel.clone());
+        // The flag is read after the channel was set, so one of the two threads closes the channel.
+        if self.is_cancelled.load(SeqCst) {
+            channel.close();
+        }
+    }
 }
 
 /// A process that is ready to take over.
@@ -54,10 +86,11 @@ pub fn start(
     running: Arc<Mutex<RunningServer>>,
     program: Arc<ProgramStart>,
     passed: PassedDescriptors,
+    attempt: Arc<UpgradeAttempt>,
     events: Sender<MainEvent>,
 ) -> std::io::Result<()> {
     panic_policy::start("upgrade", move || {
-        let result = prepare(&running, &program, &passed);
+        let result = prepare(&running, &program, &passed, &attempt);
         // The main thread may have ended.
         let _ = events.send(MainEvent::UpgradePrepared(result));
     })
@@ -67,6 +100,7 @@ fn prepare(
     running: &Mutex<RunningServer>,
     program: &ProgramStart,
     passed: &PassedDescriptors,
+    attempt: &UpgradeAttempt,
 ) -> Result<ReadySuccessor, String> {
     let timeout = Duration::from_millis(lock(running).config.server.upgrade_timeout_ms);
     let sockets = share_sockets(running)?;
@@ -84,6 +118,7 @@ fn prepare(
         }
     };
     let channel = HandoverChannel::new(channel);
+    attempt.begin(&channel);
     match exchange(&channel, timeout, &sockets, &state, passed) {
         Ok(report) => Ok(ReadySuccessor {
             channel,
@@ -194,6 +229,10 @@ fn send_state(
         let message = ToSuccessor::AdminSocket(address);
         channel.send(&message, Some(admin.socket.as_fd()))?;
     }
+    if let Some((path, socket)) = &passed.admin_unix {
+        let message = ToSuccessor::AdminUnixSocket(path.clone());
+        channel.send(&message, Some(socket.as_fd()))?;
+    }
     if let Some(init) = &passed.init {
         channel.send(&ToSuccessor::Init, Some(init.as_fd()))?;
     }
@@ -204,6 +243,8 @@ impl SuccessorProcess {
     fn kill(self) {
         match self {
             SuccessorProcess::Child(mut child) => {
+                // A child of the program might keep the passed sockets.
+                child.signal_group(Signal::KILL);
                 // Fails only if the process was reaped already.
                 let _ = child.kill();
             }

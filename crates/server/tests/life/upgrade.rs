@@ -3,7 +3,7 @@
 use std::fs::{self, Permissions};
 use std::io::Read;
 use std::net::TcpListener;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -210,6 +210,15 @@ fn failing_successor_changes_nothing() {
     upgradable.fails_with("not ready after 1 s");
     upgradable.replace_program("echo '[]' >&0; echo nonsense >&0; exec sleep 1000");
     upgradable.fails_with("not ready after 1 s");
+    // One that has opened everything, but waits for its application. The commands still reach the running server.
+    fs::write(
+        upgradable.path("lowroad.toml"),
+        format!("{config}[[application]]\nname = \"a\"\ncommand = [\"sleep\", \"1000\"]\nready = \"http://127.0.0.1:1\"\n"),
+    )
+    .expect("a file");
+    copy_program(&upgradable.path("lowroad"));
+    upgradable.fails_with("not ready after 1 s");
+    fs::write(upgradable.path("lowroad.toml"), &config).expect("a file");
     fs::remove_file(upgradable.path("lowroad")).expect("the program");
     upgradable.fails_with("can't start");
     let status = Command::new(PROGRAM)
@@ -244,6 +253,50 @@ fn second_upgrade_and_reload_are_refused_during_an_upgrade() {
         assert!(!first.join().expect("its end").status.success());
     });
     assert_eq!(upgradable.server.get("/small").text(), "hello");
+}
+
+#[test]
+fn end_of_the_server_ends_a_successor_that_starts() {
+    let mut upgradable = Upgradable::start(site(), "", "");
+    let started = upgradable.path("started");
+    upgradable.replace_program(&format!("echo $$ > {}; exec sleep 1000", started.display()));
+    let admin = upgradable.path("admin");
+    thread::scope(|scope| {
+        let upgrade = scope.spawn(move || command("upgrade", &admin));
+        let pid = wait_until("the successor", || {
+            let text = fs::read_to_string(&started).ok()?;
+            text.trim().parse::<u32>().ok()
+        });
+        upgradable.server.signal("TERM");
+        assert!(upgradable.server.wait_for_end().success());
+        assert!(!upgrade.join().expect("its end").status.success());
+        wait_until("its end", || {
+            (!Path::new(&format!("/proc/{pid}/exe")).exists()).then_some(())
+        });
+    });
+}
+
+#[test]
+fn linked_program_is_looked_up_again() {
+    let folder = site();
+    for version in ["v1", "v2"] {
+        fs::create_dir(folder.path().join(version)).expect("a folder");
+        copy_program(&folder.path().join(version).join("lowroad"));
+    }
+    let link = folder.path().join("current");
+    symlink("v1", &link).expect("a link");
+    let at = folder.path().display();
+    let config = format!(
+        "[server]\nuser = \"root\"\nadmin = \"{at}/admin\"\n[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{at}\"\n"
+    );
+    let program = link.join("lowroad");
+    let server = TestServer::run(program.to_str().expect("UTF-8"), &folder, &config);
+    let upgradable = Upgradable { folder, server };
+    fs::remove_file(&link).expect("the link");
+    symlink("v2", &link).expect("a link");
+    let pid = upgradable.upgrade();
+    let program = fs::read_link(format!("/proc/{pid}/exe")).expect("it runs");
+    assert!(program.ends_with("v2/lowroad"), "{}", program.display());
 }
 
 #[test]
