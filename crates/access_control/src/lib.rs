@@ -69,14 +69,18 @@ pub struct AccessRule {
 /// Keeps a key set up to date until it is dropped.
 pub type KeyWatch = Box<dyn Any + Send + Sync>;
 
+/// Begins to fetch a key set from a path of a server, again and again.
+pub type WatchKeys<'r> =
+    dyn Fn(&OriginConfig, &str, Arc<TokenKeySet>) -> Result<KeyWatch, String> + 'r;
+
 /// The parts of the server that access rules use.
 pub struct RuleResources<'r> {
     /// Returns the password file in force for a path.
     pub find_password_file: &'r dyn Fn(&Path) -> Option<Arc<PasswordFile>>,
     /// Returns the switch of a file in a condition.
     pub find_switch: FindSwitch<'r>,
-    /// Begins to fetch a key set from a path of a server, again and again.
-    pub watch_keys: &'r dyn Fn(&OriginConfig, &str, Arc<TokenKeySet>) -> Result<KeyWatch, String>,
+    /// Begins to fetch a key set of tokens.
+    pub watch_keys: &'r WatchKeys<'r>,
 }
 
 impl AccessPolicy {
