@@ -9,7 +9,7 @@ use crate::place::{Place, SAY, by_http2, program};
 
 fn request(place: &Place, head: &str) -> ClientResponse {
     let mut client = place.server.connect();
-    client.send(&format!("{head}\r\n"));
+    client.send(format!("{head}\r\n"));
     match head.starts_with("HEAD") {
         true => client.response_to_head(),
         false => client.response(),
