@@ -164,6 +164,8 @@ fn waiting(gone: &str) -> Vec<u8> {
 fn abandoned_calls_are_reported_to_retained_instance() {
     let keep = WasmModuleLimits {
         keep: true,
+        // A trap for its time would replace the instance: other tests may use both processors.
+        compute_ms_max: 60_000,
         ..DEFAULT_LIMITS
     };
     let waiting = handler(&runtime(), &waiting(""), keep);
