@@ -74,6 +74,7 @@ fn missing_or_invalid_log_purges_everything() {
     let log = open_log(&path);
     assert_eq!(log.rules(), []);
     assert_eq!(log.scanned(), first);
+    drop(log);
     fs::write(path.join(FILE_NAME), "something else\n").expect("write");
     let log = open_log(&path);
     assert_eq!(log.rules().len(), 1);
