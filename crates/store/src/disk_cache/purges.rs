@@ -143,18 +143,19 @@ impl PurgeLog {
     /// # Errors
     /// The purges are not durable: after the next start, purged objects may be used again.
     pub fn save(&self) -> io::Result<()> {
-        self.lease.change(|| self.save_with_lease())
+        // The file is locked before the lease, as in the other calls, because `release` waits for the lease.
+        let mut file = lock(&self.file);
+        self.lease.change(|| self.save_with_lease(&mut file))
     }
 
-    fn save_with_lease(&self) -> io::Result<()> {
-        let mut file = lock(&self.file);
+    fn save_with_lease(&self, file: &mut Option<File>) -> io::Result<()> {
         // After a lost deletion, the file stays removed: after the next start, everything counts as purged, including
         // the objects of these purges.
         if self.has_lost_deletion.load(Acquire) {
             return self.invalidate_all();
         }
         let Some(open) = file.as_mut() else {
-            return self.rewrite(&mut file).or_else(|_| self.invalidate_all());
+            return self.rewrite(file).or_else(|_| self.invalidate_all());
         };
         let text = lock(&self.rules).new_text();
         if text.is_empty() {
