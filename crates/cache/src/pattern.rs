@@ -168,7 +168,7 @@ impl RequestPattern {
         })
     }
 
-    /// The pattern of the same URL in caches whose keys follow these rules; `None` if it is the same, or no single URL.
+    /// The pattern of the same URL in caches with keys by these rules; `None` if it is equal, or not a single URL.
     pub fn normalized(&self, rules: &QueryRules) -> Option<RequestPattern> {
         let RequestPattern::Url {
             host,

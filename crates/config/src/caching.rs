@@ -12,7 +12,7 @@ use crate::value::InvalidValue;
 /// The maximum lifetime, which is beyond any sensible value.
 const LIFETIME_MS_MAX: u64 = 10 * 365 * DAY_MS;
 
-/// The keys that only routes to origins have: programs validate nothing, and an error of theirs has no stale substitute.
+/// The keys for routes to origins only: programs validate no responses, and their errors are not replaced by stale ones.
 pub(crate) const KEYS_OF_ORIGINS: [&str; 5] = [
     "stale_while_revalidate",
     "stale_if_error",

@@ -76,7 +76,7 @@ fn map(name: &str, section: ConfigSection<'_>) -> Option<ValueMap> {
     let ignores_case = section.flag("ignore_case", is_host);
     // A missing default is empty, as in nginx.
     let default = section.item("default").map(|item| value(&item));
-    // A map without entries of its own is valid with a file.
+    // A map with a file needs no `entries`.
     let mut entries = MapEntries::new(ignores_case);
     if let Some(table) = section.section("entries") {
         for (key, position, item) in table.entries() {

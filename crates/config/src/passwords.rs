@@ -79,8 +79,8 @@ fn is_hash(hash: &str) -> bool {
     }
 }
 
-/// The scheme of a hash that is computed so fast that whoever has the file finds most passwords by trying; `None` if the
-/// hash is of another scheme, or malformed.
+/// The scheme of a hash that is computed so fast that a reader of the file can guess most passwords; `None` if the hash
+/// is of another scheme, or malformed.
 pub fn weak_scheme(hash: &str) -> Option<&'static str> {
     if let Some(digest) = hash.strip_prefix("{SHA}") {
         // 20 bytes in base64.

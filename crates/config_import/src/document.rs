@@ -134,8 +134,8 @@ impl ConfigDocument {
         self.render().0
     }
 
-    /// Comments out the origin of a line, counted from 1. Returns the directives that it came from; none if the line
-    /// can't be omitted.
+    /// Comments out the origin of a line, counted from 1. Returns the directives from which it was made; `None` if the
+    /// line can't be omitted.
     pub fn disable_line(&mut self, line: usize, reason: &str) -> Option<Vec<usize>> {
         let origins = self.render().1;
         let origin = *origins.get(line.checked_sub(1)?)?;

@@ -84,7 +84,7 @@ pub struct Exchange {
     pub is_unlogged: bool,
     /// The limit at which the service has refused the request, for its statistics.
     pub refusal_reason: Option<RefusalReason>,
-    /// A number that the service uses for its statistics: the kind of the rule that answers the request. 0 for none.
+    /// A number that the service uses for its statistics: the kind of the rule that answers the request; 0 without a rule.
     pub answering_rule: u8,
     /// The service has verified the user named by the request.
     pub is_user: bool,

@@ -11,7 +11,7 @@
 //! Srivastava, Xu: "Forward Decay", ICDE 2009) lets new occurrences weigh more instead of reducing old weights, so that
 //! an occurrence changes one entry only; the bounds hold for decayed weights.
 //!
-//! Sampling adds an error of its own: a sample that stands for n occurrences is at least one. Its weight is an estimate
+//! Sampling adds another error: a sample that stands for n occurrences is at least one. Its weight is an estimate
 //! with the variance n(n - 1) (Horvitz, Thompson: "A Generalization of Sampling Without Replacement", JASA 1952). The
 //! error of a key is bounded by the n - 1 unseen occurrences of each sample, and for many samples by a multiple of the
 //! standard deviation.

@@ -1,6 +1,6 @@
 //! Starts the program again, as a new version's process beside the running one (an upgrade).
 //!
-//! A server that has given up root can't start a process with root's rights. So while it is root, it starts a *starter*,
+//! A server without root privileges can't start a process with root privileges. So while it is root, it starts a *starter*,
 //! which keeps these rights and performs one action: it starts the program with the arguments and the environment that
 //! the server was started with. The server passes only a socket, which becomes the new process's standard input.
 
@@ -258,7 +258,7 @@ struct StarterState {
 impl StarterState {
     fn perform(&mut self, request: StarterRequest, mut sockets: Vec<OwnedFd>) -> StarterAnswer {
         match request {
-            // Only the first program counts: the server sends it before it gives up root.
+            // Only the first program counts: the server sends it while it is root.
             StarterRequest::Program(program) => {
                 self.program.get_or_insert(program);
                 Ok(())

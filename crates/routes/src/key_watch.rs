@@ -43,7 +43,7 @@ pub(crate) struct KeySource {
 
 /// Receives key sets.
 pub trait KeyReceiver: Send + Sync + 'static {
-    /// Receives a key set, or the reason why there is none. Returns whether the set is in force.
+    /// Receives a key set, or the reason of a failure. Returns whether the set is in force.
     fn receive(&self, fetched: Result<Vec<u8>, String>) -> bool;
 
     /// Whether an earlier fetch was requested since the last call.

@@ -1,4 +1,4 @@
-//! What a server that has started prints: its sites with their URLs, and warnings about sites that serve nothing.
+//! The output of a started server: its sites with their URLs, and warnings about sites without content.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -11,7 +11,7 @@ use lowroad_site::listeners::ListenerAddresses;
 
 use crate::running_server::RunningServer;
 
-/// Warns about sites that serve nothing at `/`, and about inherited sockets that no site uses.
+/// Warns about sites without content at `/`, and about inherited sockets that no site uses.
 pub fn warn_about_unserved(running: &RunningServer) {
     for fault in running
         .listeners

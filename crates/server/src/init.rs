@@ -104,7 +104,7 @@ impl InitLink {
 
     /// Announces that this process is the server now.
     pub fn announce(&self) {
-        // Without an init process there is nothing to announce.
+        // Fails if the init process has ended.
         let pid = std::process::id().to_be_bytes();
         let _ = self.0.send(&pid, &[], SendMode::Try);
     }

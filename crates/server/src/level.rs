@@ -79,7 +79,7 @@ pub struct ManagedLevel {
 pub enum LevelStart {
     /// At once.
     Now,
-    /// When the server asks for it, because the level of its predecessor is attached until then.
+    /// At the server's request, because its predecessor's level is attached until then.
     Later,
 }
 

@@ -121,7 +121,7 @@ fn main() -> ExitCode {
     panic_policy::vital(|| run(command))
 }
 
-/// Runs a server with the configuration of `load`. In an upgrade, tells the predecessor why this process can't start.
+/// Runs a server with the configuration of `load`. In an upgrade, reports a failure to the predecessor.
 fn run_server(
     source: Option<PathBuf>,
     load: impl FnOnce() -> Result<Config, String>,

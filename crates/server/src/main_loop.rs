@@ -50,7 +50,7 @@ impl ProcessEnvironment<'_> {
         reload::reload(running, self.source, self.is_ending)
     }
 
-    /// Starts the applications whose addresses the predecessor has used until now.
+    /// Starts the applications at addresses that the predecessor has used until now.
     fn start_waiting_applications(&self, running: &Mutex<RunningServer>) {
         let applications = lock(running).config.applications.clone();
         if let Err(error) = update_applications(running, &applications, self.is_ending) {
@@ -114,7 +114,7 @@ pub fn run(
             Ok(MainEvent::Upgrade(reply)) if drain_end.is_none() => {
                 environment.start_upgrade(running, Some(reply));
             }
-            // The server is ending; dropping the reply tells the client.
+            // The server is ending; the client notices that its reply was dropped.
             Ok(MainEvent::Signal(SIGUSR2) | MainEvent::Upgrade(_)) => {}
             Ok(MainEvent::UpgradePrepared(Ok(late))) if drain_end.is_some() => late.kill(),
             Ok(MainEvent::UpgradePrepared(result)) => {

@@ -17,7 +17,7 @@ use crate::running_server::{RunningServer, lock};
 pub struct MapCounts {
     /// Changed files that were read.
     pub applied: AtomicU64,
-    /// Changed files that can't be used; the entries before stay in force.
+    /// Changed files that can't be used; the previous entries stay in force.
     pub rejected: AtomicU64,
 }
 
@@ -31,9 +31,10 @@ pub struct MapFollower {
 impl MapFollower {
     /// Reads the files that have changed since the last call. Blocks on the disk.
     pub fn follow(&mut self, running: &Mutex<RunningServer>) {
-        // Most configurations have no map files, so this comes first. The lock is released here, because reading files may block on the disk.
+        // The lock is released here, because reading files may block on the disk.
         let (maps, counts, logger) = {
             let running = lock(running);
+            // Most configurations have no map files.
             if running.config.maps.iter().all(|map| map.file.is_none()) {
                 return;
             }

@@ -76,7 +76,7 @@ pub struct ServerStart<'a> {
     pub source: Option<PathBuf>,
     /// Makes the server intercept the connections of another server.
     pub front: Option<Box<dyn ConnectionInterceptor>>,
-    /// The program that an upgrade starts, or the reason why there is none.
+    /// The program that an upgrade starts, or the reason why upgrades are impossible.
     pub program: Result<ProgramStart, String>,
     /// The process from which the server takes over; taken once it has.
     pub predecessor: &'a mut Option<Predecessor>,
@@ -140,7 +140,7 @@ pub fn run(mut config: Config, start: ServerStart<'_>) -> Result<(), String> {
     }
     let changes = Arc::<ChangeFeed>::default();
     // The folder is locked before `drop_root` changes the owner of the files in it.
-    // The predecessor has the folder until it drains.
+    // In an upgrade, the predecessor has the folder until `take_over`.
     let disk_cache = match predecessor {
         Some(_) => None,
         None => take_disk_cache(&config, &logger)?,
@@ -403,7 +403,7 @@ fn open_disk_cache(
 /// Takes over from the predecessor: when this returns, this process accepts connections, and has the disk cache.
 ///
 /// # Errors
-/// The predecessor goes on, so this process must end: a message for the operator.
+/// The predecessor continues, so this process must end: a message for the operator.
 fn take_over(
     predecessor: &mut Predecessor,
     running: &Mutex<RunningServer>,

@@ -3,14 +3,14 @@
 //! ```text
 //!  predecessor                          successor
 //!  starts the program ────────────────► reads its configuration
-//!  Socket, AdminSocket, …, Complete ──► prepares everything, accepts nothing
-//!                    ◄───────────────── Ready, or Failed and the predecessor goes on
+//!  Socket, AdminSocket, …, Complete ──► prepares, accepts no connections
+//!                    ◄───────────────── Ready, or Failed and the predecessor continues
 //!  Proceed ───────────────────────────►
 //!  DiskReleased ──────────────────────► opens the disk cache, accepts from the same sockets
-//!  closes its listeners, drains         answers
 //!  LevelReleased ─────────────────────► attaches its level in the kernel
+//!  closes its listeners, drains         answers
 //! ```
-//! Until `Proceed` the predecessor has changed nothing. Both processes have the same listening sockets, so the
+//! Until `Proceed` the predecessor is unchanged. Both processes have the same listening sockets, so the
 //! connections that wait in them reach either process. The disk cache and the level in the kernel belong to one process
 //! at a time.
 

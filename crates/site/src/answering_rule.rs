@@ -16,7 +16,7 @@ pub enum AnsweringRule {
     Auth,
     /// A redirect.
     Redirect,
-    /// The redirect to https.
+    /// The redirect to the canonical scheme or host.
     Https,
 }
 

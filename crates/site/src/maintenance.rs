@@ -53,7 +53,7 @@ impl MaintenanceMode {
         self.file.is_some()
     }
 
-    /// Whether a request is answered as always, although the mode is on.
+    /// Whether a request is answered in spite of the mode.
     pub fn has_exception(&self, input: &ConditionInput<'_>) -> bool {
         self.exceptions.iter().any(|set| set.is_met(input))
     }
@@ -68,7 +68,7 @@ impl MaintenanceSwitches {
     /// The switch of the site with this name.
     pub fn find(&self, site: &str) -> Arc<AtomicBool> {
         let mut switches = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Names of sites that are gone stay: they are few, and a site may come back.
+        // The names of removed sites are kept: they are few, and a site may be added again.
         switches.entry(site.to_owned()).or_default().clone()
     }
 

@@ -34,7 +34,7 @@ pub struct CorsPreflight<'r> {
 }
 
 impl CorsPatterns {
-    /// Collects the patterns; `None` if there are none.
+    /// Collects the patterns; `None` without patterns.
     pub fn new(site: &SiteConfig) -> Option<CorsPatterns> {
         if site.cors.is_empty() {
             return None;
@@ -94,7 +94,7 @@ pub fn preflight_fields(
     rule: &CorsConfig,
     preflight: CorsPreflight<'_>,
 ) -> Option<Vec<(&'static str, Vec<u8>)>> {
-    // The refusal of an unknown origin tells it nothing else.
+    // The refusal reveals no other field to an unknown origin.
     let origin = allowed_origin(rule, Some(preflight.origin))?;
     let mut fields = vec![
         (ALLOW_ORIGIN, origin),
@@ -157,7 +157,7 @@ fn requested_names(headers: &[u8]) -> Vec<u8> {
         !name.is_empty() && bytes.all(|it| it.is_ascii_alphanumeric() || b"-_".contains(it))
     };
     let names = headers.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
-    // The names are sent back, so none may end the field.
+    // The names are sent back, so a name must not end the field.
     let names: Vec<&[u8]> = names.filter(is_token).collect();
     names.join(&b", "[..])
 }

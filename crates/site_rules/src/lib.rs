@@ -48,7 +48,7 @@ pub struct SiteRules {
     pub config: config::SiteConfig,
     /// The content codings that may be generated for files.
     pub encodings: CodingSet,
-    /// The CORS rules, by path; `None` if there are none.
+    /// The CORS rules, by path; `None` without rules.
     pub cors: Option<CorsPatterns>,
     /// The header rules, by path.
     pub header_patterns: HeaderPatterns,

@@ -10,7 +10,7 @@ pub struct RequestFields<'a> {
     pub lines: Vec<(&'a str, Vec<u8>)>,
     /// The names of fields that the response must not have, other than those in `lines`.
     pub omitted: Vec<&'a str>,
-    /// The request fields on which the changes depend, in lower case.
+    /// The request fields on which the changes depend, each once in any case.
     vary: Vec<String>,
 }
 

@@ -43,7 +43,7 @@ pub struct SoftirqLevel {
     /// Bytes of the store, with the margin.
     store_len: u32,
     response_slots: u32,
-    /// The hits of responses whose slots were freed by this process.
+    /// The hits of responses with slots that this process has freed.
     pub freed_hits: FreedHits,
     request_counts: MappedArray<layout::asked>,
     reasons: MapHandle,

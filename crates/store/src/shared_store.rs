@@ -127,12 +127,12 @@ impl SharedStore {
         let _ = self.tier.set(tier);
     }
 
-    /// Whether a disk cache was given up: purges no longer reach it.
+    /// Whether a disk cache was released: purges no longer reach it.
     pub fn has_released_disk_cache(&self) -> bool {
         self.is_tier_released.load(Relaxed)
     }
 
-    /// Gives up the disk cache, if there is one, so that another process can open it. Blocks on the disk.
+    /// Releases the disk cache, if one is open, so that another process can open it. Blocks on the disk.
     pub fn release_disk_cache(&self) {
         if let Some(tier) = self.tier.get()
             && !self.is_tier_released.swap(true, Relaxed)

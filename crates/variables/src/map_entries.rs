@@ -31,7 +31,7 @@ pub struct MapLineError {
     pub line: usize,
     /// The column, from 1, in characters.
     pub column: usize,
-    /// The problem, and what is expected.
+    /// The problem and the expected syntax.
     pub message: String,
 }
 
@@ -194,7 +194,7 @@ impl PartialEq for MapEntries {
                 .map(|(regex, value)| (regex.as_str().to_owned(), value.clone()))
                 .collect()
         };
-        // Expressions have no equality of their own, their texts have.
+        // Expressions can't be compared, but their texts can.
         self.ignores_case == other.ignores_case
             && self.texts == other.texts
             && expressions(self) == expressions(other)

@@ -47,7 +47,7 @@ pub struct TemplateError {
 }
 
 impl Template {
-    /// Reads a text with variables, none of which is a map.
+    /// Reads a text with variables other than maps.
     ///
     /// # Errors
     /// See [`TemplateError`].

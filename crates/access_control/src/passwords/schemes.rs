@@ -1,5 +1,5 @@
 //! Verifies a password against a hash of any accepted scheme. The fast schemes (apr1, MD5, SHA-1) are those of old files
-//! of Apache and nginx: whoever reads such a file finds short passwords by trying.
+//! of Apache and nginx. A reader of the file can guess short passwords.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -237,7 +237,7 @@ fn token_key(jwk: &Jwk) -> Option<TokenKey> {
         .public_key_use
         .as_ref()
         .is_none_or(|it| *it == PublicKeyUse::Signature);
-    // A published secret would let every reader sign.
+    // With a published secret, every reader could sign tokens.
     let is_public = !matches!(jwk.algorithm, AlgorithmParameters::OctetKey(_));
     let key = DecodingKey::from_jwk(jwk).ok()?;
     let algorithm = match &common.key_algorithm {

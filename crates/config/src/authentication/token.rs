@@ -72,8 +72,8 @@ fn shared_secret(item: &ConfigValue<'_>) -> Option<SecretText> {
     Some(SecretText::new(secret))
 }
 
-/// The permitted algorithms. Those of secrets and those of public keys are never mixed: a public key used as a secret
-/// would let every client sign.
+/// The permitted algorithms. Those of secrets and those of public keys are never mixed: with a public key used as
+/// a secret, every client could sign tokens.
 fn algorithms(
     section: &ConfigSection<'_>,
     keys: Option<&TokenKeys>,

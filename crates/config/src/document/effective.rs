@@ -80,7 +80,7 @@ impl EffectiveBuilder<'_> {
         let Some(Value::Object(cache)) = route.get_mut("cache") else {
             return;
         };
-        // The reference of a table knows the keys of that table only, and the handler is a key of the route.
+        // The reference of a table contains the keys of that table only, and the handler is a key of the route.
         for key in caching::KEYS_OF_ORIGINS {
             cache.remove(key);
             self.config

@@ -1,4 +1,4 @@
-//! How clients prove who they are: passwords, tokens, and the decision of another server.
+//! Authentication of clients: by a password, a token, or the decision of another server.
 
 use std::path::PathBuf;
 

@@ -21,13 +21,13 @@ pub struct CacheConfig {
     pub request_directives: bool,
     /// Responses have the field Cache-Status (RFC 9211). Default true. Key `status_field`.
     pub status_field: bool,
-    /// The names of query arguments that are no part of the key; a `*` at the end stands for any text. Default none. Key
-    /// `ignore_arguments`.
+    /// The names of query arguments that are not part of the key; a `*` at the end stands for any text. By default none.
+    /// Key `ignore_arguments`.
     pub ignored_arguments: Vec<String>,
     /// Whether query arguments are sorted by name in the key. Default false. Key `sort_arguments`.
     pub sorts_arguments: bool,
-    /// Requests that the handler always answers and whose responses are not stored: those for which one of these sets of
-    /// conditions holds. Default none. Key `bypass`.
+    /// Requests that meet one of these sets of conditions are always answered by the handler, and the responses are not
+    /// stored. By default none. Key `bypass`.
     pub bypass_conditions: Vec<RequestConditions>,
     /// Upper bound of a heuristic lifetime from Last-Modified, in seconds. Default a day. Not in files.
     pub guessed_s_max: u64,

@@ -44,7 +44,7 @@ pub struct RequestConditions {
 pub struct ClientShare {
     /// The share in percent, 1 to 99.
     pub percent: u8,
-    /// The key by which clients are told apart: the address, a cookie or a field. A request without it counts by its
+    /// The key that identifies a client: the address, a cookie or a field. A request without it counts by its
     /// address.
     pub by: HashBy,
 }

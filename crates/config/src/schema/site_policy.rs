@@ -14,7 +14,7 @@ pub struct CorsConfig {
     pub origins: Vec<CorsOrigin>,
     /// The methods of requests. Default GET, HEAD, POST. Key `methods`.
     pub methods: Vec<String>,
-    /// The fields of requests. Default none but those that browsers always send. Key `headers`.
+    /// The fields of requests. By default only those that browsers always send. Key `headers`.
     pub headers: CorsHeaders,
     /// The fields of responses that scripts may read, in addition to the common ones. Key `expose`.
     pub expose: Vec<String>,
@@ -64,7 +64,7 @@ pub struct MaintenanceConfig {
     pub file: Option<PathBuf>,
     /// The value of Retry-After, in seconds. Default 300. Key `retry_after`.
     pub retry_after_s: u64,
-    /// Requests that are answered as always. Key `except`.
+    /// Requests that are answered in spite of the maintenance mode. Key `except`.
     pub exceptions: Vec<RequestConditions>,
 }
 

@@ -152,8 +152,8 @@ impl<'t> Level<'t> {
         text
     }
 
-    /// A text with variables of requests in the notation of Lowroad; none if a variable has no equal. The maps in it
-    /// are written.
+    /// A text with variables of requests in the notation of Lowroad; `None` if a variable has no equivalent. The maps in
+    /// it are written.
     pub fn request_text(&mut self, text: &str) -> Option<String> {
         let definitions = &mut self.translation.definitions;
         let tables = &definitions.map_tables;

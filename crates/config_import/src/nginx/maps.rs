@@ -24,8 +24,8 @@ const VARIABLES: [(&str, &str); 17] = [
     ("http_", "header_"),
 ];
 
-/// A text with variables in the notation of Lowroad; none if a variable has no equal. `is_map` returns whether a name is
-/// that of a map that was translated.
+/// A text with variables in the notation of Lowroad; `None` if a variable has no equivalent. `is_map` returns whether a
+/// name is that of a translated map.
 pub fn request_text(text: &str, is_map: &dyn Fn(&str) -> bool) -> Option<String> {
     let mut out = String::new();
     let mut rest = text;
@@ -86,7 +86,7 @@ fn simplified(text: &str) -> String {
     out
 }
 
-/// The table of a map; none if its source, a key or a value has no equal.
+/// The table of a map; `None` if its source, a key or a value has no equivalent.
 pub fn map_table(name: &str, source: &str, pairs: &[(String, String)]) -> Option<ConfigTable> {
     // The variables of logs describe responses.
     let from = request_text(source, &|_| false).filter(|from| from.contains('$'))?;

@@ -58,7 +58,7 @@ pub fn write_config(
         let server = without_redirected_names(server);
         write_site(&server, context, translation, &mut origins, &mut sites);
     }
-    // Unused maps would be warned of as nothing but noise.
+    // Warnings of unused maps would not help the reader.
     let definitions = &translation.definitions;
     for (name, table) in &definitions.map_tables {
         if definitions.used_maps.contains(name) {

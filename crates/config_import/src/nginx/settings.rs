@@ -59,7 +59,7 @@ pub struct AccessSettings {
     pub password: PasswordSettings,
     /// `satisfy any`
     pub is_any_enough: bool,
-    /// `auth_request`: the location that asks a server.
+    /// `auth_request`: the location with the requests to a server.
     pub auth_request: Option<String>,
     /// `auth_request_set` of a field of the server's response: the variable, and the name of the field.
     pub auth_variables: Vec<(String, String)>,

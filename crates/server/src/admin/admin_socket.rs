@@ -74,8 +74,8 @@ impl AdminSocket {
         }
     }
 
-    /// A duplicate of the listening socket, for the service. From then on, the kernel tells clients that this process is
-    /// the server.
+    /// A duplicate of the listening socket, for the service. From then on, the kernel reports this process to
+    /// clients as the server.
     ///
     /// # Errors
     /// No descriptors are left.

@@ -1,5 +1,5 @@
 //! The commands that query or control running servers through their admin sockets: `status`, `explain`, `purge`,
-//! `reload`, `upgrade` and `stop`.
+//! `reload`, `maintenance`, `upgrade` and `stop`.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -227,7 +227,7 @@ pub fn maintenance(args: &MaintenanceArgs) -> Result<(), String> {
 /// `lowroad upgrade`: waits until a new process has taken over.
 ///
 /// # Errors
-/// When the new process can't start and the running one goes on, or if there is not exactly one server.
+/// When the new process can't start and the running one continues, or if there is not exactly one server.
 pub fn upgrade(args: &ControlArgs) -> Result<(), String> {
     let text = send_command(args, "/v1/upgrade")?.into_text()?;
     terminal_output::out(text)

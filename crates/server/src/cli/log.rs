@@ -28,7 +28,7 @@ pub enum LogCommand {
         #[command(flatten)]
         print: PrintArgs,
     },
-    /// Print the records whose line matches a regular expression; exit status 1 if none does
+    /// Print the records with lines that match a regular expression; exit status 1 without a match
     Grep {
         /// The expression
         #[arg(value_name = "PATTERN")]

@@ -54,7 +54,7 @@ pub struct MaintenanceArgs {
 pub enum MaintenanceSwitch {
     /// Answer with 503
     On,
-    /// Answer as always
+    /// Answer requests normally
     Off,
 }
 

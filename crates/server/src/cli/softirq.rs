@@ -105,7 +105,7 @@ pub struct AttachArgs {
     /// Only start the daemon, and restart it when it dies
     #[arg(long, hide = true, requires = "own")]
     pub keep: bool,
-    /// Attach when the server asks for it
+    /// Attach at the request of the server
     #[arg(long, hide = true, requires = "keep")]
     pub later: bool,
     /// Write an access log of these responses to standard output: combined, extended (with the cache status) or json

@@ -32,7 +32,7 @@ pub enum ReadOutcome {
     Complete,
     /// Records are missing, which was reported.
     Incomplete,
-    /// All records were read, and none of them matches the expression.
+    /// All records were read, without a match of the expression.
     Unmatched,
 }
 

@@ -20,7 +20,7 @@ pub struct UrlHits {
 
 impl UrlHits {
     /// Returns the hits since the previous sample by URL, the most frequent first; empty for the first sample. `freed`
-    /// contains the responses whose slots were freed since then; they are read after `current`.
+    /// contains the responses with slots that were freed since then; they are read after `current`.
     pub fn since_previous(
         &mut self,
         current: Vec<SlotHits>,

@@ -1,4 +1,4 @@
-//! The main thread's part of an upgrade: one at a time, and nothing changes before the successor is ready.
+//! The main thread's part of an upgrade: one at a time, without a change before the successor is ready.
 
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
@@ -94,7 +94,7 @@ impl UpgradeControl {
         }
     }
 
-    /// Ends the start of the successor. Returns the successor that takes over, or `None` if this server goes on.
+    /// Ends the start of the successor. Returns the successor that takes over, or `None` if this server continues.
     pub fn finish(
         &mut self,
         running: &Mutex<RunningServer>,

@@ -1,5 +1,5 @@
 //! The messages between the two processes of an upgrade. They are JSON, since the processes are different versions of
-//! the program: each ignores messages and members that it does not know.
+//! the program: each ignores unknown messages and members.
 
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -59,7 +59,7 @@ pub enum ToPredecessor {
     Failed(String),
 }
 
-/// What a predecessor must know of its successor.
+/// The report of a successor that is ready.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadyReport {
     /// The process ID.
@@ -90,7 +90,7 @@ impl HandoverChannel {
 
     /// Whether the other process has closed its end.
     pub fn is_closed(&self) -> bool {
-        // poll(2) reports a hang-up without being asked for it.
+        // poll(2) always reports a hang-up.
         let end = PollFd::new(&*self.0, PollFlags::empty());
         ready([Some(end)], Some(Instant::now())).is_ok_and(|[is_closed]| is_closed)
     }
@@ -117,10 +117,10 @@ impl HandoverChannel {
         self.0.send(&bytes, descriptor.as_slice(), SendMode::Wait)
     }
 
-    /// Waits for a message that this version knows.
+    /// Waits for a message. Skips messages that are unknown to this version.
     ///
     /// # Errors
-    /// The other process has ended, or sends nothing in time.
+    /// The other process has ended, or has not sent a message in time.
     pub fn receive<M: DeserializeOwned>(&self) -> Result<(M, Option<OwnedFd>), MessageError> {
         let mut buffer = Vec::new();
         loop {

@@ -160,7 +160,7 @@ impl Predecessor {
     /// Announces that this process is ready, and waits until it may accept connections.
     ///
     /// # Errors
-    /// The predecessor has ended or goes on itself, so this process must end: a message for the operator.
+    /// The predecessor has ended or continues itself, so this process must end: a message for the operator.
     pub fn announce_ready(&mut self) -> Result<(), String> {
         let report = ReadyReport {
             process: std::process::id(),

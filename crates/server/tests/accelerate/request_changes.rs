@@ -272,7 +272,7 @@ fn caches_in_front_learn_of_conditions() {
     );
 }
 
-/// A front whose origin sends storable responses with a number, with these cache keys.
+/// A front with these cache keys, and an origin that sends storable, numbered responses.
 fn keyed(cache: &str) -> TestAccelerator {
     let lines = format!("origin = \"URL\"\n[site.route.cache]\n{cache}");
     front(TestOrigin::with_response(storable), "/**", &lines)

@@ -130,8 +130,8 @@ pub struct H2Origin {
 }
 
 impl H2Origin {
-    /// An origin with these settings, whose script is called for each frame. If it returns false, the connection is
-    /// closed.
+    /// An origin with these settings and a script that is called for each frame. If the script returns false, the
+    /// connection is closed.
     pub fn start(
         settings: &[(u16, u32)],
         script: impl Fn(&mut OriginConnection, &ReceivedFrame) -> bool + Send + Sync + 'static,
@@ -141,7 +141,7 @@ impl H2Origin {
         H2Origin::with_first_bytes(first, script)
     }
 
-    /// An origin whose connections begin with these bytes.
+    /// An origin that sends these bytes first on each connection.
     pub fn with_first_bytes(
         first: Vec<u8>,
         script: impl Fn(&mut OriginConnection, &ReceivedFrame) -> bool + Send + Sync + 'static,

@@ -150,7 +150,7 @@ fn bodies_and_trailers_pass_in_both_directions() {
     let front = front_of(&origin.url(), &folder, "");
     let mut peer = Peer::connect(front.address());
     let stream = peer.begin_post("/s", b"te: trailers\r\n");
-    // Each message is answered before the next is sent: nothing is buffered.
+    // Each message is answered before the next is sent, so none is buffered.
     for (round, message) in ["one", "two", "three"].iter().enumerate() {
         peer.send_in_tunnel(stream, message.as_bytes());
         let len: usize = ["one", "two", "three"][..=round]

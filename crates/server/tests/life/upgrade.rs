@@ -1,4 +1,4 @@
-//! Upgrades: a new process takes over, and no request fails. If it can't, the running one goes on.
+//! Upgrades: a new process takes over, and no request fails. If it can't, the running process continues.
 
 use std::fs::{self, Permissions};
 use std::io::Read;
@@ -77,7 +77,7 @@ impl Upgradable {
         assert!(copied.expect("cp").success());
     }
 
-    /// Requires an upgrade to fail with this reason, and the server to go on.
+    /// Requires an upgrade to fail with this reason, and the server to continue.
     fn fails_with(&self, reason: &str) {
         let output = self.command("upgrade");
         let text = String::from_utf8_lossy(&output.stderr);
@@ -210,7 +210,7 @@ fn failing_successor_changes_nothing() {
     upgradable.fails_with("not ready after 1 s");
     upgradable.replace_program("echo '[]' >&0; echo nonsense >&0; exec sleep 1000");
     upgradable.fails_with("not ready after 1 s");
-    // One that has opened everything, but waits for its application. The commands still reach the running server.
+    // A successor that has opened its files, but waits for its application. Commands still reach the running server.
     fs::write(
         upgradable.path("lowroad.toml"),
         format!("{config}[[application]]\nname = \"a\"\ncommand = [\"sleep\", \"1000\"]\nready = \"http://127.0.0.1:1\"\n"),
@@ -228,7 +228,7 @@ fn failing_successor_changes_nothing() {
         .expect("the program");
     let text = String::from_utf8_lossy(&status.stdout).into_owned();
     assert!(text.contains("lowroad_upgrades_failed"), "{text}");
-    // The refusals have not used up anything.
+    // The failures have no lasting effect.
     copy_program(&upgradable.path("lowroad"));
     upgradable.upgrade();
 }
@@ -430,7 +430,7 @@ fn disk_cache_passes_to_the_successor() {
 #[test]
 fn application_is_used_until_the_predecessor_has_ended() {
     let folder = site();
-    // The application says which process it is.
+    // The application responds with its process ID.
     let script = folder.file(
         "application.py",
         "import http.server, os, sys\n\

@@ -149,7 +149,7 @@ fn refusal_of_the_server_is_sent_with_chosen_fields() {
     assert_eq!(place.get_with("/app/", "Cookie: teapot\r\n").status, 500);
     assert_eq!(place.get_with("/app/", "Cookie: broken\r\n").status, 503);
     assert_eq!(application.count(), 0);
-    // The explanation goes on as if the server admitted the request.
+    // The explanation continues as if the server admitted the request.
     let explained = place.explain("/app/");
     assert!(
         explained.contains("forward_auth") && explained.contains("decides"),
@@ -188,12 +188,12 @@ fn responses_behind_authentication_are_private() {
             "{}",
             got.head
         );
-        // A cache in front that obeys one of these would give the response to everybody.
+        // A cache in front that obeys one of these would send the response to other clients.
         for shared in ["public", "s-maxage", "CDN-Cache-Control"] {
             assert!(!got.head.contains(shared), "{}", got.head);
         }
     }
-    // Each request was decided anew, and none was answered from the store.
+    // Each request was decided separately, without a stored response.
     assert_eq!((application.count(), auth.count()), (3, 3));
     assert_eq!(place.get("/app/x").status, 401);
 }

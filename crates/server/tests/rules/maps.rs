@@ -8,7 +8,7 @@ use lowroad_testkit::{TempFolder, wait_until};
 
 use crate::place::{Place, check};
 
-/// Puts a map in front of the sites, whose lines follow.
+/// Puts a map before the lines of the sites.
 fn in_site(map: &str, lines: &str) -> String {
     // The tables of the site end where the map begins.
     format!("{lines}\n{map}\n")

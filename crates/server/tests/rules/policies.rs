@@ -1,4 +1,4 @@
-//! Policies of a whole site: CORS, security fields, the canonical URL, maintenance, error pages of origins, and what is logged.
+//! Policies of a whole site: CORS, security fields, the canonical URL, maintenance, error pages of origins, and log rules.
 
 use std::fs;
 
@@ -194,7 +194,7 @@ fn requests_are_redirected_to_the_canonical_url() {
         at("q.b.example", "//evil/", "POST"),
         (308, to("http://a.example//evil/"))
     );
-    // The challenge of another ACME client stays where it is.
+    // The challenge of another ACME client is not redirected.
     let challenge = "/.well-known/acme-challenge/token";
     assert_eq!(at("www.a.example", challenge, "GET").0, 200);
     assert_eq!(

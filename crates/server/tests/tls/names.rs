@@ -55,7 +55,7 @@ fn sni_selects_the_certificate() {
     assert_eq!(said.code, Some(60), "{}", said.errors);
 }
 
-/// With `strict_sni`, a client that asks for no name, or for an unknown one, gets no certificate.
+/// With `strict_sni`, a client without a server name, or with an unknown one, gets no certificate.
 #[test]
 fn strict_sni_refuses_handshakes_for_unknown_names() {
     let place = Place::new();

@@ -81,7 +81,7 @@ pub fn slash_location(
     if location.contains(&b'\\') {
         return None;
     }
-    // Folders of files have a slash in any case, and files have none.
+    // Folders of files always have a slash, and files never have one.
     let target = match form {
         TrailingSlash::Add => [path, b"/"].concat(),
         _ => path[..path.len() - 1].to_vec(),

@@ -9,7 +9,7 @@ use super::context::{RequestContext, RequestDecision, generated_response};
 use super::effects::{Effects, TraceEvent};
 use crate::responder::RequestResponder;
 
-/// The origin of a request; `None` if there is none or several.
+/// The origin of a request; `None` without one, or with several.
 pub fn request_origin<'b>(request: &Request<'b>) -> Option<&'b [u8]> {
     single_field(request, b"origin")
 }

@@ -235,7 +235,7 @@ impl RequestResponder<'_, '_> {
         status: StatusCode,
         fields: &ResponseFields,
     ) -> StatusCode {
-        // Without the challenge of a 401, a browser would not ask for the password.
+        // Without the challenge of a 401, a browser would not prompt for the password.
         let kept = fields.for_clients();
         let kept = kept.filter(|(name, _)| is_kept(name.as_str()));
         let kept: Vec<_> = kept.map(|(name, value)| (name.as_str(), value)).collect();

@@ -10,7 +10,7 @@ use lowroad_wire::width::index;
 use crate::layout::response;
 use crate::level::SoftirqLevel;
 
-/// Maximum number of freed responses between two reports; the oldest are dropped if nothing reads them.
+/// Maximum number of freed responses between two reports; the oldest are dropped if they are not read.
 const FREED_MAX: usize = 16 << 10;
 
 /// The hits of one response.
@@ -24,7 +24,7 @@ pub struct SlotHits {
     pub hits: u64,
 }
 
-/// Responses with hits whose slots were freed.
+/// Responses with hits and freed slots.
 #[derive(Debug, Default)]
 pub struct FreedHits(Mutex<VecDeque<SlotHits>>);
 
@@ -45,7 +45,7 @@ impl FreedHits {
 }
 
 impl SoftirqLevel {
-    /// The responses with hits in all slots: published ones, and withdrawn ones whose slots are not free yet.
+    /// The responses with hits in all slots: published ones, and withdrawn ones with slots that are not free yet.
     #[must_use]
     pub fn slot_hits(&self) -> Vec<SlotHits> {
         let slots = 0..self.response_slots();

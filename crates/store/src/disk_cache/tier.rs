@@ -89,8 +89,8 @@ impl DiskCache {
         Ok((Arc::new(tier), PurgeWaiters(waiters)))
     }
 
-    /// Writes what is pending, and lets another process open the folder. Later writes fail; bodies that are being sent are
-    /// still readable. Blocks on the disk.
+    /// Finishes pending writes, and releases the folder to another process. Later writes fail; bodies in transmission stay
+    /// readable. Blocks on the disk.
     pub fn release(&self) {
         self.finish_pending();
         if self

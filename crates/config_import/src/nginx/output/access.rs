@@ -207,7 +207,7 @@ fn rules(server: &Server, access: &AccessSettings, glob: Option<&String>) -> Vec
     rules
 }
 
-/// The URL that the location of `auth_request` asks; `None` if it has no equal.
+/// The URL to which the location of `auth_request` sends its requests; `None` without an equivalent.
 fn auth_server(server: &Server, path: &str) -> Option<String> {
     let mut locations = server.locations.iter();
     let location = locations.find(|it| it.name.is_none() && it.text == path)?;

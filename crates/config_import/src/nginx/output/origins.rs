@@ -53,7 +53,7 @@ impl PassUrl {
         })
     }
 
-    /// Whether HTTP/2 needs the key `protocol`, since the URL does not say it.
+    /// Whether HTTP/2 needs the key `protocol`, since the URL does not state it.
     fn needs_protocol(&self) -> bool {
         self.is_h2 && (self.is_tls || self.authority.starts_with("unix:"))
     }

@@ -99,7 +99,7 @@ impl LinkDriver {
         Poll::Pending
     }
 
-    /// Sends and receives what is possible; returns whether there was anything.
+    /// Sends and receives until the socket blocks; returns whether bytes were transferred.
     fn advance(
         &mut self,
         state: &mut LinkState,
@@ -107,7 +107,7 @@ impl LinkDriver {
     ) -> Result<bool, LinkFault> {
         state.open_waiting();
         let mut has_progress = false;
-        // Repeated until the socket is full or there is nothing to send.
+        // Repeated until the socket is full or the output is empty.
         while state.fill_output(self.sent_len) && self.write(state, context)? {
             has_progress = true;
         }

@@ -84,7 +84,7 @@ const ENTRIES: [(&str, &str); 19] = [
     ),
 ];
 
-/// Entries with conditions and further kinds. They are compared with none.
+/// Entries with conditions and further kinds. They are compared with a site without entries.
 const CONDITIONAL_ENTRIES: [(&str, &str); 8] = [
     (
         "rule with a condition",
@@ -180,7 +180,7 @@ fn entries_that_are_not_for_a_request_cost_nothing() {
     );
 }
 
-/// A site with twenty entries of one kind, compared with none.
+/// A site with twenty entries of one kind, compared with a site without entries.
 #[test]
 fn twenty_entries_of_a_kind_cost_other_requests_little() {
     // Classes are tables of the server, and the traffic of each request belongs to one of them.

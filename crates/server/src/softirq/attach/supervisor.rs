@@ -89,12 +89,12 @@ pub fn supervise(args: &AttachArgs) -> Result<(), String> {
     }
 }
 
-/// Waits until the server asks for the level. Returns false if the server ends first.
+/// Waits until the server requests the level. Returns false if the server ends first.
 fn wait_for_server() -> Result<bool, String> {
     let channel =
         PacketChannel::to_parent().map_err(|error| format!("the server's socket: {error}"))?;
     let mut message = Vec::new();
-    // Reports of changes, which may arrive before, concern published responses, of which there are none yet.
+    // Reports of changes, which may arrive before, concern published responses, and no response is published yet.
     while channel.receive(&mut message).is_ok() {
         if message == ATTACH {
             return Ok(true);

@@ -86,14 +86,14 @@ impl AuthCheck<'_> {
                 }
                 // Another method may suffice.
                 None if self.auth.satisfies_any => {}
-                // A missing password is treated as wrong: the 401 response asks for one.
+                // A missing password is treated as wrong: the 401 response requests one.
                 None => return Err(self.challenge(token_fault, effects, responder)),
             }
         }
         self.ask_server(token_fault, effects, responder)
     }
 
-    /// Applies the outcome of a password check, then asks the server if that is still needed.
+    /// Applies the outcome of a password check, then sends a request to the server if that is still needed.
     fn apply_password(
         &self,
         outcome: PasswordOutcome,
