@@ -108,15 +108,9 @@ impl AccessPolicy {
             .iter()
             .map(|rule| AccessRule::new(rule, resources))
             .collect();
-        let authentications = site.access.iter().filter_map(|rule| match &rule.action {
-            RuleAction::Auth(auth) => Some(auth),
-            _ => None,
-        });
-        // Those of all rules: a client must not forge the field of one rule on paths of another.
-        let fields = authentications.flat_map(|auth| auth.fields());
         Ok(Some(Arc::new(AccessPolicy {
             rules: rules?,
-            protected_fields: fields.map(Box::from).collect(),
+            protected_fields: site.protected_fields().map(Box::from).collect(),
             index: RuleIndex::new(&site.access),
             trusted_proxies: PrefixSet::new(&site.trusted_proxies.addresses),
             client_field: site.trusted_proxies.field,
@@ -219,7 +213,7 @@ impl AccessRule {
                 if let Some(auth) = &auth.token {
                     let keys = Arc::new(TokenKeySet::open(&auth.keys)?);
                     if let TokenKeys::Url(origin, target) = &auth.keys {
-                        // The watch ends with the rule, so the issuer of a removed rule is not asked again.
+                        // The watch ends with the rule, so a removed rule sends no further requests to its issuer.
                         let watch = (resources.watch_keys)(origin, target, keys.clone());
                         key_watch = Some(watch.map_err(io::Error::other)?);
                     }

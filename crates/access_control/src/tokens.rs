@@ -13,6 +13,7 @@ use jsonwebtoken::{Validation, decode, decode_header};
 use lowroad_config::TokenAuth;
 use lowroad_engine::authentication::Authentication;
 use lowroad_http::request::Request;
+use lowroad_request_conditions::request_cookies;
 
 use crate::token_fault::TokenFault;
 use claims::Claims;
@@ -67,31 +68,28 @@ impl TokenVerifier {
 
     /// The token in Authorization or in the cookie. Two of them are ambiguous.
     fn find_token<'r>(&self, request: &'r Request<'_>) -> Result<&'r [u8], TokenFault> {
-        let mut found = None;
-        for (name, value) in request.fields() {
-            let tokens: &mut dyn Iterator<Item = &[u8]> = match &self.config.cookie {
-                None if name.eq_ignore_ascii_case(b"authorization") => {
-                    &mut bearer_token(value).into_iter()
-                }
-                Some(cookie) if name.eq_ignore_ascii_case(b"cookie") => {
-                    &mut value.split(|byte| *byte == b';').filter_map(|pair| {
-                        let value = pair.trim_ascii().strip_prefix(cookie.as_bytes())?;
-                        value.strip_prefix(b"=")
-                    })
-                }
-                _ => continue,
-            };
-            for token in tokens {
-                if found.replace(token).is_some() {
-                    return Err(TokenFault::Invalid("two tokens"));
-                }
-            }
+        let mut tokens: Box<dyn Iterator<Item = &'r [u8]> + '_> = match &self.config.cookie {
+            None => Box::new(
+                request
+                    .fields()
+                    .filter(|(name, _)| name.eq_ignore_ascii_case(b"authorization"))
+                    .filter_map(|(_, value)| bearer_token(value)),
+            ),
+            Some(cookie) => Box::new(
+                request_cookies(request)
+                    .filter(|(name, _)| *name == cookie.as_bytes())
+                    .map(|(_, value)| value),
+            ),
+        };
+        let token = tokens.next().ok_or(TokenFault::Missing)?;
+        match tokens.next() {
+            None => Ok(token),
+            Some(_) => Err(TokenFault::Invalid("two tokens")),
         }
-        found.ok_or(TokenFault::Missing)
     }
 
     fn check(&self, token: &[u8]) -> Result<Authentication, TokenFault> {
-        // Checked before any decoding, whose cost grows with the length.
+        // Checked before decoding, because the cost of decoding grows with the length.
         if token.len() > TOKEN_LEN_MAX {
             return Err(TokenFault::Invalid("longer than 8 KiB"));
         }

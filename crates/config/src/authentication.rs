@@ -5,8 +5,6 @@
 mod forward;
 mod token;
 
-use lowroad_variables::Dependence;
-
 use crate::reader::{ConfigSection, ConfigSource, ConfigValue};
 use crate::site_marks::SiteMarks;
 use crate::value::InvalidValue;
@@ -85,24 +83,13 @@ fn password(section: &ConfigSection<'_>, item: &ConfigValue<'_>) -> Option<Passw
 /// Reports conditions on fields that authentication sets: conditions see the request as the client sent it, so a client
 /// could meet them at will.
 pub(crate) fn check_conditions(source: &ConfigSource<'_>, site: &SiteConfig, marks: &SiteMarks) {
-    let authentications = site.access.iter().filter_map(|rule| match &rule.action {
-        RuleAction::Auth(auth) => Some(auth),
-        _ => None,
-    });
-    let fields: Vec<&str> = authentications.flat_map(AuthConfig::fields).collect();
+    let fields: Vec<&str> = site.protected_fields().collect();
     let rules = site.access.iter().map(|rule| &rule.conditions);
     let routes = site.routes.iter().map(|route| &route.conditions);
     let marked = rules.zip(&marks.access).chain(routes.zip(&marks.routes));
     for (conditions, position) in marked {
-        let exceptions = conditions.exceptions.iter().flat_map(|it| &it.headers);
-        let mut headers = conditions.headers.iter().chain(exceptions);
-        let is_set = |name: &str| fields.iter().any(|field| field.eq_ignore_ascii_case(name));
-        let variable = conditions.variable_dependences().find_map(|it| match it {
-            Dependence::Field(name) if is_set(name) => Some(name.to_owned()),
-            _ => None,
-        });
-        let header = headers.find(|header| is_set(&header.name));
-        if let Some(name) = header.map(|it| it.name.clone()).or(variable) {
+        let is_set = |name: &&str| fields.iter().any(|field| field.eq_ignore_ascii_case(name));
+        if let Some(name) = conditions.fields().find(is_set) {
             let message = format!(
                 "any client meets the condition on {name}, which authentication sets later"
             );

@@ -134,7 +134,8 @@ fn host(text: &str) -> Result<SiteName, InvalidValue> {
     }
 }
 
-fn boolean(item: &ConfigValue<'_>) -> Option<bool> {
+/// Reads a boolean.
+pub(crate) fn boolean(item: &ConfigValue<'_>) -> Option<bool> {
     let value = item.value_bool();
     if value.is_none() {
         item.refuse("a boolean", "true or false");

@@ -64,7 +64,7 @@ pub use document::{ConfigChange, ConfigDocument, EffectiveConfig, changes};
 pub use feature::{BuildFeature, MissingFeature};
 pub use format::{FormatError, format};
 pub use map::{MAP_FILE_LEN_MAX, map_file_entries};
-pub use paths::{PathExpression, PathSelector, RequestPath, slash_forms};
+pub use paths::{PathExpression, PathSelector, RequestPath, slash_forms, with_slashes};
 pub use pattern::{PathPattern, PathPatternError};
 pub use pattern_set::{MatchScope, PatternSet, PatternSetBuilder};
 pub use prefix::{AddressPrefix, PrefixMap, PrefixSet};

@@ -13,7 +13,7 @@ use lowroad_variables::{RequestFacts, Template, TemplateInput};
 use regex::bytes::{Regex, RegexBuilder};
 
 use crate::{PathPattern, RedirectConfig, RewriteConfig};
-pub use request_path::{RequestPath, slash_forms};
+pub use request_path::{RequestPath, slash_forms, with_slashes};
 
 #[cfg(test)]
 mod tests;

@@ -144,11 +144,7 @@ fn paths(section: &ConfigSection<'_>) -> Option<Vec<PathSelector>> {
 
 /// Reads a table of rules for fields, the one with this number.
 pub(crate) fn header(table: usize, section: ConfigSection<'_>) -> Vec<HeaderRule> {
-    let patterns = match section.item("pattern") {
-        Some(item) => item.patterns(),
-        // Without a pattern, the rule applies to the whole site.
-        None => Some(vec![PathPattern::everything()]),
-    };
+    let patterns = section.patterns_or_all();
     let all_capture = |it: &Vec<PathPattern>| it.iter().all(PathPattern::has_capture);
     let captures = patterns.as_ref().is_some_and(all_capture);
     let scope = TemplateScope::fields(usize::from(captures));

@@ -4,6 +4,7 @@ use lowroad_variables::Template;
 
 use crate::class::list;
 use crate::conditions;
+use crate::named::DAY_MS;
 use crate::reader::{ConfigSection, ConfigValue};
 use crate::rules::{can_change, field_value, is_token};
 use crate::value::InvalidValue;
@@ -11,8 +12,6 @@ use crate::{
     CorsConfig, CorsHeaders, CorsOrigin, HeaderRule, MaintenanceConfig, PathPattern,
     RequestConditions, SiteName, TrailingSlash,
 };
-
-const DAY_MS: u64 = 86_400_000;
 
 /// The fields of `security_headers`, for responses without them.
 const SECURITY_HEADERS: [(&str, &str); 5] = [
@@ -28,10 +27,7 @@ const SECURITY_HEADERS: [(&str, &str); 5] = [
 
 /// Reads `[[site.cors]]`: a rule for each pattern.
 pub(crate) fn cors(section: ConfigSection<'_>) -> Vec<CorsConfig> {
-    let patterns = match section.item("pattern") {
-        Some(item) => item.patterns(),
-        None => Some(vec![PathPattern::everything()]),
-    };
+    let patterns = section.patterns_or_all();
     if section.item("origins").is_none() {
         section.report(
             "origins is missing",

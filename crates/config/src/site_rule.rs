@@ -10,7 +10,7 @@ use crate::named::absolute_path;
 use crate::reader::{ConfigSection, ConfigSource, ConfigValue, KeyPosition};
 use crate::site_marks::SiteMarks;
 use crate::{
-    AddressPrefix, ClientField, PathPattern, RequestConditions, RuleAction, RuleConfig, SiteConfig,
+    AddressPrefix, ClientField, RequestConditions, RuleAction, RuleConfig, SiteConfig,
     TrustedProxies, authentication, conditions,
 };
 
@@ -35,10 +35,7 @@ const ALLOWED: &str =
 
 pub(crate) fn rule(section: ConfigSection<'_>) -> Vec<MarkedRule> {
     let position = section.position.clone();
-    let patterns = match section.item("pattern") {
-        Some(item) => item.patterns(),
-        None => Some(vec![PathPattern::everything()]),
-    };
+    let patterns = section.patterns_or_all();
     // The other keys are read even if the pattern is invalid, so that all problems are reported together.
     let mut conditions = conditions::conditions(&section);
     let except = list(&section, "except", |item| item.read(AddressPrefix::parse));
@@ -51,7 +48,7 @@ pub(crate) fn rule(section: ConfigSection<'_>) -> Vec<MarkedRule> {
     let action = action(&section);
     let patterns = patterns.unwrap_or_default();
     if patterns.len() > 1 && matches!(action, Some(RuleAction::Limit(_))) {
-        // Each pattern would have a limit of its own.
+        // Each pattern would have a separate limit.
         section.report(
             "rate has several patterns",
             "one pattern, perhaps with {a,b}",
@@ -134,7 +131,7 @@ fn action(section: &ConfigSection<'_>) -> Option<RuleAction> {
         "deny" => deny(&item).map(RuleAction::Deny),
         "allow" => only_true(&item, RuleAction::Allow),
         "close" => only_true(&item, RuleAction::Close),
-        "log" => log(&item),
+        "log" => conditions::boolean(&item).map(RuleAction::Log),
         "respond" => fixed_response(&item).map(RuleAction::Respond),
         "rate" => read_rate(section, &item).map(RuleAction::Limit),
         "auth" => authentication::authentication(section).map(RuleAction::Auth),
@@ -149,14 +146,6 @@ fn only_true(item: &ConfigValue<'_>, action: RuleAction) -> Option<RuleAction> {
         return None;
     }
     Some(action)
-}
-
-fn log(item: &ConfigValue<'_>) -> Option<RuleAction> {
-    let is_logged = item.value_bool();
-    if is_logged.is_none() {
-        item.refuse("a boolean", "true or false");
-    }
-    is_logged.map(RuleAction::Log)
 }
 
 fn deny(item: &ConfigValue<'_>) -> Option<u16> {

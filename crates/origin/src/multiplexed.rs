@@ -92,7 +92,7 @@ impl<S: MultiplexedConnection> SharedConnections<S> {
             let connection = pool.connect(worker, timeouts).await?;
             let shared = start(connection, permit, worker, pool.worker_handle(worker));
             // Published before the permit to open is freed, so that the waiting requests find the connection.
-            self.lock().push(shared.clone());
+            self.publish(&shared);
             Ok(shared)
         };
         // Boxed, as in `ConnectionPool::lease`.
@@ -113,12 +113,11 @@ impl<S: MultiplexedConnection> SharedConnections<S> {
         &self,
         pool: &Arc<ConnectionPool<O>>,
         worker: usize,
-        fresh: bool,
         timeouts: AcquireTimeouts,
         start: impl FnOnce(Lease<O>) -> Result<Arc<S>, Lease<O>>,
     ) -> Result<SharedOrLease<S, O>, PoolUnavailable> {
         let worker = pool.worker_index(worker);
-        if let Some(shared) = self.find_with_room(Some(worker), fresh) {
+        if let Some(shared) = self.try_get(worker) {
             return Ok(SharedOrLease::Shared(shared));
         }
         let mut connecting = false;
@@ -126,7 +125,7 @@ impl<S: MultiplexedConnection> SharedConnections<S> {
             // As in `get`: a burst of requests needs one connection.
             let opening = self.opening.acquire(worker, pool.now_ms(worker)).await;
             let _opening = opening.map_err(|_| PoolUnavailable::TooManyWait)?;
-            if let Some(shared) = self.find_with_room(Some(worker), false) {
+            if let Some(shared) = self.try_get(worker) {
                 return Ok(SharedOrLease::Shared(shared));
             }
             let permit = match pool.bound().try_acquire_on(worker) {
@@ -162,13 +161,6 @@ impl<S: MultiplexedConnection> SharedConnections<S> {
     /// A connection of this worker with room; does not wait.
     pub fn try_get(&self, worker: usize) -> Option<Arc<S>> {
         self.find_with_room(Some(worker), false)
-    }
-
-    /// The open connections.
-    pub fn open(&self) -> Vec<Arc<S>> {
-        let mut connections = self.lock();
-        connections.retain(|connection| !connection.is_closed());
-        connections.clone()
     }
 
     /// The connection with the fewest requests, preferably of this worker.

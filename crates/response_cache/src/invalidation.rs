@@ -79,7 +79,10 @@ impl InvalidationSet {
         for target in &targets {
             self.invalidate_target(target, store);
             for rules in &self.query_rules {
-                self.invalidate_target(&rules.normalize_target(target), store);
+                let normalized = rules.normalize_target(target);
+                if normalized != *target {
+                    self.invalidate_target(&normalized, store);
+                }
             }
         }
         // An error response invalidates nothing (RFC 9111 §4.4), and so no groups either.

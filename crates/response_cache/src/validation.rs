@@ -62,15 +62,23 @@ pub fn lines_with(lines: &[u8], conditions: &[u8]) -> Vec<u8> {
             .iter()
             .any(|condition| name.eq_ignore_ascii_case(condition))
     };
-    let mut out = Vec::with_capacity(lines.len() + conditions.len());
-    for (name, value) in FieldLines::new(lines).filter(|(name, _)| !is_condition(name)) {
-        push_line(&mut out, name, value);
-    }
+    let mut out = lines_without(lines, is_condition);
     out.extend_from_slice(conditions);
     out
 }
 
-fn push_line(lines: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+/// The field lines without those with an omitted name.
+pub(crate) fn lines_without(lines: &[u8], is_omitted: impl Fn(&[u8]) -> bool) -> Vec<u8> {
+    // Most callers append a few lines.
+    let mut out = Vec::with_capacity(lines.len() + 128);
+    for (name, value) in FieldLines::new(lines).filter(|(name, _)| !is_omitted(name)) {
+        push_line(&mut out, name, value);
+    }
+    out
+}
+
+/// Appends a field line.
+pub(crate) fn push_line(lines: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     for part in [name, b": ", value, b"\r\n"] {
         lines.extend_from_slice(part);
     }

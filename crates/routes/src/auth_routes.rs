@@ -7,7 +7,6 @@ use lowroad_config::{
     ForwardAuth, OriginConfig, PathPattern, ResponseStorage, RouteConfig, RouteTo, RuleAction,
     SiteConfig, SymlinkPolicy,
 };
-use lowroad_engine::WorkerHandle;
 use lowroad_engine::tasks::TaskHandle;
 use lowroad_request_conditions::FindSwitch;
 
@@ -27,18 +26,6 @@ impl AuthRoutes {
     pub fn get(&self, rule: usize) -> Option<&Arc<Route>> {
         self.0.get(rule)?.as_ref()
     }
-}
-
-/// The request fields that the authentication of a site sets.
-pub(crate) fn protected_fields(site: &SiteConfig) -> Arc<[Box<str>]> {
-    let rules = site.access.iter().filter_map(|rule| match &rule.action {
-        RuleAction::Auth(auth) => Some(auth),
-        _ => None,
-    });
-    rules
-        .flat_map(|auth| auth.fields())
-        .map(Box::from)
-        .collect()
 }
 
 impl HandlerSet<'_> {
@@ -92,8 +79,7 @@ impl HandlerSet<'_> {
             target: target.to_owned(),
             timeout: Duration::from_millis(KEYS_TIMEOUT_MS),
         };
-        let worker: &WorkerHandle = self.first_worker();
-        Ok(watch_keys(source, keys, worker))
+        Ok(watch_keys(source, keys, self.first_worker()))
     }
 }
 

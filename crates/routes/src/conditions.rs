@@ -1,5 +1,5 @@
 //! The conditions of routes on requests, other than the path. Responses then depend on the facts in the conditions,
-//! which caches must know.
+//! and caches are informed of that dependence.
 
 use std::sync::Arc;
 
@@ -8,7 +8,6 @@ use lowroad_handler::{
     Handler, HandlerFailure, HandlerRequest as ProgramRequest, HandlerResponse, HandlerResult,
 };
 
-use crate::request_dependences;
 use crate::response_dependence::ResponseDependence;
 
 /// Whether the name in a condition ends in a wildcard.
@@ -16,17 +15,16 @@ pub fn has_wildcard(name: &str) -> bool {
     name.ends_with('*')
 }
 
-/// The dependence of the responses of a route: on the facts by which the site's routes are selected, and on those that
-/// requests to the handler contain because of variables.
-pub fn dependence(routes: &[RouteConfig], route: &RouteConfig) -> ResponseDependence {
-    let mut dependence = request_dependences::dependence(route);
+/// The dependence of all responses of a site's routes on the facts by which a route is selected.
+pub fn selection(routes: &[RouteConfig]) -> ResponseDependence {
+    let mut dependence = ResponseDependence::default();
     for route in routes {
         dependence.add(&ResponseDependence::from_conditions(&route.conditions));
     }
     dependence
 }
 
-/// A handler that tells caches on what the responses of another handler depend.
+/// A handler that adds fields with the dependence of another handler's responses, for caches.
 pub struct DependentHandler {
     /// The wrapped handler.
     pub inner: Arc<dyn Handler>,

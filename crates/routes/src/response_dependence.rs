@@ -1,5 +1,5 @@
-//! The parts of a request on which a response depends although they are not in its URL, and what caches in front of the
-//! server have to know of them.
+//! The parts of a request, other than its URL, on which a response depends, and the fields that describe them to caches
+//! in front of the server.
 
 use lowroad_cache::cache_control;
 use lowroad_cache::vary;
@@ -16,8 +16,8 @@ const TARGETED_FIELDS: [&str; 2] = ["CDN-Cache-Control", "Surrogate-Control"];
 pub struct ResponseDependence {
     /// It depends on a fact that Vary can't name: the client or its share, the time, or the existence of a file.
     pub is_private: bool,
-    /// The request fields on which it depends.
-    fields: Vec<String>,
+    /// The request fields on which it depends, as the value of Vary.
+    vary: String,
 }
 
 impl ResponseDependence {
@@ -29,7 +29,7 @@ impl ResponseDependence {
                 || !conditions.times.is_empty()
                 || conditions.file.is_some()
                 || conditions.share.is_some(),
-            fields: Vec::new(),
+            vary: String::new(),
         };
         for condition in &conditions.headers {
             dependence.add_field(&condition.name);
@@ -61,42 +61,49 @@ impl ResponseDependence {
         self.is_private |=
             forwarding::is_report(lower.as_bytes()) || vary::is_preference(lower.as_bytes());
         // Vary lists each field once.
-        if !self
-            .fields
-            .iter()
+        if self
+            .fields()
             .any(|listed| listed.eq_ignore_ascii_case(name))
         {
-            self.fields.push(name.to_owned());
+            return;
         }
+        if !self.vary.is_empty() {
+            self.vary.push_str(", ");
+        }
+        self.vary.push_str(name);
+    }
+
+    fn fields(&self) -> impl Iterator<Item = &str> {
+        self.vary().into_iter().flat_map(|vary| vary.split(", "))
     }
 
     /// Adds another dependence.
     pub fn add(&mut self, other: &ResponseDependence) {
         self.is_private |= other.is_private;
-        other.fields.iter().for_each(|name| self.add_field(name));
+        other.fields().for_each(|name| self.add_field(name));
     }
 
     /// Whether the response depends on its URL only.
     pub fn is_empty(&self) -> bool {
-        !self.is_private && self.fields.is_empty()
+        !self.is_private && self.vary.is_empty()
     }
 
     /// The value of Vary; `None` without fields.
-    pub fn vary(&self) -> Option<String> {
-        (!self.fields.is_empty()).then(|| self.fields.join(", "))
+    pub fn vary(&self) -> Option<&str> {
+        (!self.vary.is_empty()).then_some(&*self.vary)
     }
 
-    /// Appends field lines that tell caches of the dependence.
+    /// Appends field lines that describe the dependence to caches.
     pub fn write_lines(&self, out: &mut Vec<u8>) {
         if let Some(vary) = self.vary() {
-            out.extend_from_slice(format!("Vary: {vary}\r\n").as_bytes());
+            out.extend_from_slice(&[b"Vary: ", vary.as_bytes(), b"\r\n"].concat());
         }
         if self.is_private {
             out.extend_from_slice(b"Cache-Control: private\r\n");
         }
     }
 
-    /// Changes the fields of a response so that caches know of the dependence.
+    /// Changes the fields of a response so that they describe the dependence to caches.
     pub fn apply(&self, fields: &mut ResponseFields) {
         if let Some(vary) = self.vary() {
             fields.push("Vary", vary.as_bytes());

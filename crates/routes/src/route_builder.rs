@@ -16,13 +16,13 @@ use lowroad_store::change_feed::ChangeFeed;
 use rustix::process::{Resource, getrlimit};
 use tokio::runtime::Handle;
 
-use crate::auth_routes;
 use crate::compression_handler::{self, CompressingHandler, CompressionLimits};
 use crate::conditions::{self, DependentHandler};
 use crate::handler_kinds::{
     self, HandlerKind, LabelledHandler, OpenContext, OpenedKind, RouteContext,
 };
 use crate::lane_threads::LaneThreads;
+use crate::request_dependences;
 use crate::routes::{Route, RouteTable};
 
 /// The runtime of all handlers.
@@ -150,11 +150,13 @@ impl HandlerSet<'_> {
         site: &config::SiteConfig,
         find_switch: FindSwitch<'_>,
     ) -> Result<RouteTable, String> {
-        let protected_fields = auth_routes::protected_fields(site);
+        let protected_fields: Arc<[Box<str>]> = site.protected_fields().map(Box::from).collect();
+        let selection = conditions::selection(&site.routes);
         let routes = site.routes.iter().map(|rules| {
             let (label, mut handler) = self.handler(rules, site.symlinks)?;
-            // All routes of the site have the dependence of their selection: a cache must know it for each of them.
-            let dependence = conditions::dependence(&site.routes, rules);
+            // All routes of the site have the dependence of their selection: each of them must describe it to caches.
+            let mut dependence = request_dependences::dependence(rules);
+            dependence.add(&selection);
             let is_private = dependence.is_private;
             if !dependence.is_empty() {
                 handler = Arc::new(DependentHandler {

@@ -20,7 +20,6 @@ use lowroad_site_rules::PathMatches;
 
 use crate::counts::{RouteCounters, increment};
 use crate::failure_log::RouteFailures;
-use crate::request_dependences;
 use crate::response_redirect::{self, InternalRedirect};
 use crate::route_index::RouteIndex;
 
@@ -52,7 +51,7 @@ pub struct Route {
     bypasses_cookies: bool,
     /// The rules for the query in cache keys.
     pub query_rules: QueryRules,
-    /// Whether cache rules apply that the softirq level does not know, so that it gets no responses.
+    /// Whether cache rules apply that the softirq level does not support, so that it gets no responses.
     pub excludes_level: bool,
     /// Whether only rewrites and internal redirects can reach the route.
     pub is_internal: bool,
@@ -123,8 +122,7 @@ impl Route {
                     },
                 }
             },
-            never_stores: rules.keep == ResponseStorage::Never
-                || request_dependences::dependence(rules).is_private,
+            never_stores: rules.keep == ResponseStorage::Never,
             body_len_max: rules.body_len_max,
             protected_fields: Arc::default(),
             bypass: rules.caching.bypass.as_ref().map(bypass),

@@ -56,7 +56,7 @@ pub fn snapshot(running: &Mutex<RunningServer>, admin_refused: u64) -> MetricSna
         );
         out.counter(
             "lowroad_upgrades_failed",
-            "Upgrades that have failed, so that this process went on.",
+            "Failed upgrades, after which this process continued.",
             running.upgrades_failed,
         );
         out.counter(
@@ -66,7 +66,7 @@ pub fn snapshot(running: &Mutex<RunningServer>, admin_refused: u64) -> MetricSna
         );
         out.counter(
             "lowroad_map_files_rejected",
-            "Changed map files with a mistake; the entries before stay in force.",
+            "Changed map files with a mistake; the previous entries stay in force.",
             running.map_counts.rejected.load(Relaxed),
         );
         out.gauge(

@@ -350,10 +350,8 @@ impl<W: Effects> RequestDecider<'_, W> {
         if site.has_request_fields() && context.set_request_fields(self.effects, responder) {
             // The soft-interrupt level would send the fields of one response to all clients.
             self.effects.trace(TraceEvent::HasAccessRules);
-            if is_from_daemon(request.user_agent(), responder.exchange.peer) {
-                let site_path = context.site_path();
-                let refused = responder.refuse_by_rule(site_path, StatusCode::FORBIDDEN, &[]);
-                return generated_response(refused);
+            if let Some(status) = responder.refuse_level(context.site_path()) {
+                return generated_response(status);
             }
         }
         if site.maintenance.is_on() && !path.starts_with(CHALLENGES) {
@@ -369,10 +367,8 @@ impl<W: Effects> RequestDecider<'_, W> {
         } else if site.maintenance.has_file() {
             // The level below would not notice the file.
             self.effects.trace(TraceEvent::HasAccessRules);
-            if is_from_daemon(request.user_agent(), responder.exchange.peer) {
-                let site_path = context.site_path();
-                let refused = responder.refuse_by_rule(site_path, StatusCode::FORBIDDEN, &[]);
-                return generated_response(refused);
+            if let Some(status) = responder.refuse_level(context.site_path()) {
+                return generated_response(status);
             }
         }
         if site.rules.cors.is_some()

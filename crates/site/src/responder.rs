@@ -25,6 +25,7 @@ use lowroad_request_conditions::ConditionInput;
 use lowroad_site_rules::SiteFields;
 use lowroad_store::object::{BodyLocation, Representation};
 
+use crate::is_from_daemon;
 use crate::sites::SitePath;
 use extra_headers::ProgramFields;
 pub use extra_headers::{ExtraHeaders, HeaderLines};
@@ -473,6 +474,13 @@ impl RequestResponder<'_, '_> {
         all.extend_from_slice(fields);
         self.page(Some(site_path), status, None, &all);
         status
+    }
+
+    /// Refuses a request of the soft-interrupt level as by a rule, so that the level stores no response; `None` for other
+    /// requests.
+    pub fn refuse_level(&mut self, site_path: SitePath<'_>) -> Option<StatusCode> {
+        is_from_daemon(self.request.user_agent(), self.exchange.peer)
+            .then(|| self.refuse_by_rule(site_path, StatusCode::FORBIDDEN, &[]))
     }
 
     /// Sends an error page in place of a handler's response. The page is not cacheable, since the handler may recover

@@ -493,12 +493,14 @@ struct IssuerKeys(Arc<TokenKeySet>);
 
 impl KeyReceiver for IssuerKeys {
     fn receive(&self, fetched: Result<Vec<u8>, String>) -> bool {
-        let received = fetched.and_then(|text| self.0.replace(&text));
-        // The old keys stay in force, and the status shows the reason.
-        if let Err(reason) = &received {
-            self.0.set_fault(Some(reason.clone()));
+        match fetched {
+            Ok(text) => self.0.replace(&text).is_ok(),
+            // The old keys stay in force, and the status shows the reason.
+            Err(reason) => {
+                self.0.set_fault(Some(reason));
+                false
+            }
         }
-        received.is_ok()
     }
 
     fn take_request(&self) -> bool {

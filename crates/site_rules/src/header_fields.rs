@@ -129,7 +129,7 @@ impl<'a> SiteFields<'a> {
         self.defaults.extend(rule.default.iter().map(lines));
     }
 
-    /// Adds a rule that applies to some requests only, so nothing of it may be stored.
+    /// Adds a rule that applies to some requests only, so its fields must not be stored.
     fn add_conditional_rule(&mut self, number: usize, rule: &'a HeaderRule) {
         // In the order in which a rule without conditions is applied.
         for name in &rule.remove {
@@ -314,7 +314,7 @@ impl HeaderPatterns {
         let mut found = self.set.matches(path);
         // Some handlers take a backslash for a slash, so the rules of that form of the path apply, too.
         if path.contains(&b'\\') {
-            found.extend(self.set.matches(&with_slashes(path)));
+            found.extend(self.set.matches(&config::with_slashes(path)));
             found.sort_unstable();
             found.dedup();
         }
@@ -334,16 +334,6 @@ fn needs_cors_fields(site: &config::SiteConfig) -> bool {
         [rule] => !rule.is_for_all(),
         rules => !rules.is_empty(),
     }
-}
-
-/// A path with slashes in place of backslashes, and with adjacent ones merged.
-fn with_slashes(path: &[u8]) -> Vec<u8> {
-    let mut form: Vec<u8> = path.to_vec();
-    form.iter_mut()
-        .filter(|byte| **byte == b'\\')
-        .for_each(|byte| *byte = b'/');
-    form.dedup_by(|next, byte| *next == b'/' && *byte == b'/');
-    form
 }
 
 fn contains_name(lines: &[HeaderPair<'_>], name: &str) -> bool {

@@ -55,18 +55,21 @@ impl<'p> RequestPath<'p> {
 /// slashes.
 pub fn slash_forms(raw: &[u8], decoded: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let form_bytes = PathForm::new(raw, EncodedSlash::Kept).bytes;
-    let with_slashes = decoded.contains(&b'\\').then(|| {
-        let mut bytes = decoded.to_vec();
-        for byte in &mut bytes {
-            if *byte == b'\\' {
-                *byte = b'/';
-            }
+    let slashed = decoded.contains(&b'\\').then(|| with_slashes(decoded));
+    std::iter::once(form_bytes).chain(slashed)
+}
+
+/// A decoded path with slashes in place of backslashes.
+pub fn with_slashes(decoded: &[u8]) -> Vec<u8> {
+    let mut bytes = decoded.to_vec();
+    for byte in &mut bytes {
+        if *byte == b'\\' {
+            *byte = b'/';
         }
-        // Repeated slashes are merged, as in all forms.
-        bytes.dedup_by(|byte, before| (*byte, *before) == (b'/', b'/'));
-        bytes
-    });
-    std::iter::once(form_bytes).chain(with_slashes)
+    }
+    // Repeated slashes are merged, as in all forms.
+    bytes.dedup_by(|byte, before| (*byte, *before) == (b'/', b'/'));
+    bytes
 }
 
 /// The representation of an encoded slash in a form.

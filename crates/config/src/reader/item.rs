@@ -26,6 +26,16 @@ pub(crate) struct ConfigValue<'d> {
     pub(crate) position: KeyPosition,
 }
 
+impl ConfigSection<'_> {
+    /// Reads the patterns of `pattern`. Without the key, a rule applies to the whole site.
+    pub(crate) fn patterns_or_all(&self) -> Option<Vec<PathPattern>> {
+        match self.item("pattern") {
+            Some(item) => item.patterns(),
+            None => Some(vec![PathPattern::everything()]),
+        }
+    }
+}
+
 impl<'d> ConfigValue<'d> {
     /// Reads a string, or an integer in decimal, with a reader of [`crate::value`].
     pub(crate) fn read<T>(&self, read: impl FnOnce(&str) -> Result<T, InvalidValue>) -> Option<T> {

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use crate::AddressPrefix;
 
 use super::{
-    AliasConfig, CompressConfig, CorsConfig, EntityTags, HeaderRule, MaintenanceConfig,
-    PatternRule, RedirectConfig, RewriteConfig, RouteConfig, RuleConfig, TlsConfig, TrailingSlash,
-    TrustedProxies,
+    AliasConfig, AuthConfig, CompressConfig, CorsConfig, EntityTags, HeaderRule, MaintenanceConfig,
+    PatternRule, RedirectConfig, RewriteConfig, RouteConfig, RuleAction, RuleConfig, TlsConfig,
+    TrailingSlash, TrustedProxies,
 };
 
 /// One site: names, listeners, and how its requests are answered. `[[site]]`
@@ -129,6 +129,16 @@ pub fn site_for_folder(root: PathBuf) -> SiteConfig {
 }
 
 impl SiteConfig {
+    /// The request fields that the authentication of a rule sets. They are protected on all paths: a client must not forge
+    /// the field of one rule on paths of another.
+    pub fn protected_fields(&self) -> impl Iterator<Item = &str> {
+        let authentications = self.access.iter().filter_map(|rule| match &rule.action {
+            RuleAction::Auth(auth) => Some(auth),
+            _ => None,
+        });
+        authentications.flat_map(AuthConfig::fields)
+    }
+
     /// All addresses, without TLS and with it.
     pub fn addresses(&self) -> impl Iterator<Item = &SocketAddr> {
         self.listen.iter().chain(self.tls_addresses())

@@ -18,7 +18,7 @@ pub enum AcquiredConnection {
 }
 
 impl AcquiredConnection {
-    /// Whether the connection has served other requests.
+    /// Whether the connection has not served a request yet.
     pub fn is_new(&self) -> bool {
         match self {
             AcquiredConnection::Exclusive(lease) => !lease.is_reused,
@@ -69,7 +69,7 @@ impl OriginEndpoint {
         let start = |lease| self.start_link(shared, lease);
         let acquired = shared
             .connections
-            .get_or_lease(&self.pool, worker, false, timeouts, start);
+            .get_or_lease(&self.pool, worker, timeouts, start);
         Ok(match acquired.await? {
             SharedOrLease::Shared(link) => AcquiredConnection::Shared(link),
             SharedOrLease::Lease(lease) => AcquiredConnection::Exclusive(lease),

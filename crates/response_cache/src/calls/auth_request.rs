@@ -1,4 +1,4 @@
-//! Forward authentication: asks a server whether a request is admitted. The server gets a GET with the fields of the
+//! Forward authentication: another server admits or refuses a request. The server gets a GET with the fields of the
 //! request, without its body; the outcome arrives through the worker's mailbox.
 
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use lowroad_handler::interim_responses::InterimSink;
 use lowroad_handler::request::{RawTarget, RequestExtra, RequestHead};
 use lowroad_handler::{HandlerRequest, HandlerResponse, RequestBody, ResponseContent};
 use lowroad_http::method::Method;
-use lowroad_http::request::{Request, RequestTarget};
+use lowroad_http::request::Request;
 use lowroad_routes::counts::increment;
 use lowroad_routes::routes::Route;
 use lowroad_site_rules::SiteRules;
@@ -19,7 +19,9 @@ use lowroad_site_rules::SiteRules;
 use super::task::OutcomeGuard;
 use super::{HandlerCalls, NoObjects};
 use crate::handler_outcome::HandlerOutcome;
+use crate::invalidation::target_of;
 use crate::reply::HandlerReply;
+use crate::validation::{self, push_line};
 
 /// The longest content of a permission that is read, so that its connection can be used again.
 const DISCARDED_LEN_MAX: u64 = 64 << 10;
@@ -94,36 +96,25 @@ impl AuthCall<'_> {
             interims: InterimSink::default(),
             extra: RequestExtra {
                 added_lines: self.added_lines(exchange),
+                // The error log names the client's request by it.
+                request_id: exchange.request_id(),
                 ..RequestExtra::default()
             },
         }
     }
 
     fn lines(&self) -> Vec<u8> {
-        let mut lines = Vec::with_capacity(self.request.lines().len());
-        let is_omitted = |name: &[u8]| {
+        validation::lines_without(self.request.lines(), |name| {
             let mut omitted = OMITTED.iter();
             omitted.any(|it| name.eq_ignore_ascii_case(it.as_bytes()))
-        };
-        for (name, value) in self.request.fields().filter(|(name, _)| !is_omitted(name)) {
-            push_line(&mut lines, name, value);
-        }
-        lines
+        })
     }
 
     /// The properties of the client's request, in the fields that servers of forward authentication read.
     fn added_lines(&self, exchange: &Exchange) -> Vec<u8> {
         let mut lines = Vec::new();
         let method = self.request.method.as_str().as_bytes();
-        let uri = match self.request.target {
-            RequestTarget::Origin {
-                path,
-                query: Some(query),
-                ..
-            } => [path, b"?", query].concat(),
-            RequestTarget::Origin { path, .. } => path.to_vec(),
-            RequestTarget::Asterisk | RequestTarget::Authority(_) => b"*".to_vec(),
-        };
+        let uri = target_of(self.request).unwrap_or_else(|| b"*".to_vec());
         let scheme: &[u8] = if exchange.is_https() {
             b"https://"
         } else {
@@ -186,11 +177,4 @@ fn discard_content(response: &mut HandlerResponse, worker_handle: &WorkerHandle)
         let reading = async move { while let StreamItem::Bytes(_) = stream.next().await {} };
         worker_handle.tasks.spawn(reading).detach();
     }
-}
-
-fn push_line(lines: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    lines.extend_from_slice(name);
-    lines.extend_from_slice(b": ");
-    lines.extend_from_slice(value);
-    lines.extend_from_slice(b"\r\n");
 }

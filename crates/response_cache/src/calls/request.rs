@@ -91,7 +91,9 @@ pub fn build_request(
     let lines = match call.route.protected_fields.is_empty() {
         true => lines,
         false => {
-            let mut cleaned = without_fields(lines, &call.route.protected_fields);
+            // A client must not be able to pretend to be another user.
+            let is_forged = |name: &[u8]| is_protected(name, &call.route.protected_fields);
+            let mut cleaned = validation::lines_without(lines, is_forged);
             // The proxy adds the fields itself: the client's Connection must not remove them.
             if !call.route.is_origin {
                 cleaned.append(&mut added_lines);
@@ -156,24 +158,8 @@ fn extra_of(call: &HandlerCall<'_>, exchange: &Exchange) -> RequestExtra {
             .flatten()
             .map(|credentials| credentials.user.into())
             .or_else(|| exchange.authentication.as_ref()?.user.clone()),
-        trace: None,
-        upstream_tries: None,
-        request_id: 0,
-        added_lines: Vec::new(),
+        ..RequestExtra::default()
     }
-}
-
-/// The field lines without fields that only the server sets.
-fn without_fields(lines: &[u8], protected: &[Box<str>]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(lines.len() + 128);
-    // A client must not be able to pretend to be another user.
-    for (name, value) in FieldLines::new(lines).filter(|(name, _)| !is_protected(name, protected)) {
-        out.extend_from_slice(name);
-        out.extend_from_slice(b": ");
-        out.extend_from_slice(value);
-        out.extend_from_slice(b"\r\n");
-    }
-    out
 }
 
 /// Whether the target is in absolute-form, so that Host is ignored (RFC 9112 §3.2.2) and may differ.
@@ -193,12 +179,7 @@ fn with_trusted_forwarding_fields(
         return None;
     }
     let mut out = Vec::with_capacity(lines.len() + 128);
-    let mut push_line = |name: &[u8], value: &[u8]| {
-        out.extend_from_slice(name);
-        out.extend_from_slice(b": ");
-        out.extend_from_slice(value);
-        out.extend_from_slice(b"\r\n");
-    };
+    let mut push_line = |name: &[u8], value: &[u8]| validation::push_line(&mut out, name, value);
     let is_trusted = exchange.forwarded.is_some();
     for (name, value) in FieldLines::new(lines) {
         // Forwarding fields from an untrusted sender are dropped, since applications trust them.
@@ -232,13 +213,8 @@ fn with_trusted_forwarding_fields(
 /// The field lines with this Host in place of the client's.
 fn lines_with_host(request: &Request<'_>, host: &[u8]) -> Vec<u8> {
     let mut lines = [b"Host: ", host, b"\r\n"].concat();
-    let fields = request.fields();
-    for (name, value) in fields.filter(|(name, _)| !name.eq_ignore_ascii_case(b"host")) {
-        lines.extend_from_slice(name);
-        lines.extend_from_slice(b": ");
-        lines.extend_from_slice(value);
-        lines.extend_from_slice(b"\r\n");
-    }
+    let is_host = |name: &[u8]| name.eq_ignore_ascii_case(b"host");
+    lines.extend(validation::lines_without(request.lines(), is_host));
     lines
 }
 

@@ -56,8 +56,8 @@ pub struct AdminListeners {
 type SharedMailboxes = Arc<Mutex<Vec<AdminMailbox>>>;
 
 impl AdminListeners {
-    /// Opens the addresses, or takes those of the predecessor, and reads the tokens. Called at the start, before root is
-    /// given up.
+    /// Opens the addresses, or takes those of the predecessor, and reads the tokens. Called at the start, while the
+    /// process is root.
     ///
     /// # Errors
     /// The TCP address can't be opened, or a token can't be read. A missing Unix socket is only a warning.
@@ -68,10 +68,9 @@ impl AdminListeners {
     ) -> Result<AdminListeners, String> {
         let admin = &config.admin;
         let path = config.server.admin.as_deref();
-        let taken = match predecessor.as_mut() {
-            Some(predecessor) => predecessor.take_admin_unix_socket(path),
-            None => None,
-        };
+        let taken = predecessor
+            .as_mut()
+            .and_then(|predecessor| predecessor.take_admin_unix_socket(path));
         let mut tcp = |address| {
             let predecessor = predecessor.as_mut();
             match predecessor.and_then(|it| it.take_admin_socket(address)) {

@@ -257,7 +257,7 @@ impl ReadySuccessor {
     /// Lets the successor accept connections. Afterwards this process must close its listeners.
     ///
     /// # Errors
-    /// The successor has ended, so this process goes on.
+    /// The successor has ended, so this process continues.
     pub fn proceed(&self) -> Result<(), String> {
         let sent = self.channel.send(&ToSuccessor::Proceed, None);
         sent.map_err(|error| {
@@ -272,19 +272,17 @@ impl ReadySuccessor {
             let Some(id) = running.listeners.find_by_origin(label.origin) else {
                 continue;
             };
-            let mut workers = running.workers.iter().enumerate();
             // All workers accept from a socket of the supervisor.
             let is_user = |worker: usize| worker == label.worker || label.origin.is_activated();
-            workers
-                .by_ref()
-                .filter(|(worker, _)| is_user(*worker))
-                .for_each(|(_, mailbox)| {
+            for (worker, mailbox) in running.workers.iter().enumerate() {
+                if is_user(worker) {
                     mailbox.post(MailboxMessage::HandOver(id));
-                });
+                }
+            }
         }
     }
 
-    /// Tells the successor that this process has given up something that only one process may have.
+    /// Informs the successor that this process has released a resource that only one process may have.
     pub fn release(&self, what: ToSuccessor) {
         // The successor may have ended in the meantime.
         let _ = self.channel.send(&what, None);

@@ -20,7 +20,6 @@ pub use authentication::{
 use super::context::AccessCheck;
 use super::effects::{Effects, TraceEvent};
 use crate::answering_rule::AnsweringRule;
-use crate::is_from_daemon;
 use crate::responder::{RETRY_AFTER, RequestResponder};
 use crate::sites::{Site, SitePath};
 
@@ -98,8 +97,7 @@ pub fn apply_rules(
     // The soft-interrupt level would send its copy to other clients without applying the rules.
     if access_policy.has_rule_for(matches) {
         effects.trace(TraceEvent::HasAccessRules);
-        if is_from_daemon(responder.request.user_agent(), responder.exchange.peer) {
-            let status = responder.refuse_by_rule(site_path, StatusCode::FORBIDDEN, &[]);
+        if let Some(status) = responder.refuse_level(site_path) {
             return Err(AccessRefusal::Answered(status));
         }
     }

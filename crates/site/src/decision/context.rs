@@ -116,8 +116,8 @@ impl RequestContext<'_> {
         }
     }
 
-    /// Sets the fields of the response that depend on the request: those with variables, and those that tell caches of
-    /// the conditions of redirects and rewrites. Returns whether rules with variables apply.
+    /// Sets the fields of the response that depend on the request: those with variables, and those that
+    /// describe the conditions of redirects and rewrites to caches. Returns whether rules with variables apply.
     #[inline(never)]
     pub fn set_request_fields(
         &self,
@@ -129,12 +129,17 @@ impl RequestContext<'_> {
             .and_then(|rewritten| rewritten.redirect_fields());
         // The rules of the path that the client requested apply to a response that a handler has redirected.
         let path = redirect.map_or(self.path, |(path, _)| path);
-        let rules = SiteFields::new(&self.site.rules, path, StatusCode::OK);
-        let cors = self
-            .cors_rule()
-            .filter(|rule| self.site.rules.config.cors.len() > 1 || !rule.is_for_all());
+        // Only conditions of redirects may have led here; then the patterns need not be compared.
+        let (rules, cors) = match self.site.rules.header_patterns.depend_on_request() {
+            true => (
+                SiteFields::new(&self.site.rules, path, StatusCode::OK),
+                self.cors_rule()
+                    .filter(|rule| self.site.rules.config.cors.len() > 1 || !rule.is_for_all()),
+            ),
+            false => (SiteFields::default(), None),
+        };
         let mut dependence = self.response_dependence();
-        // Unlike Authorization, a cookie does not tell caches in front that the response is for one client.
+        // Unlike with Authorization, caches in front may share the response to a request with a cookie.
         dependence.is_private |= responder.exchange.authentication.is_some();
         if !rules.depends_on_request() && cors.is_none() {
             let mut changes = FieldChanges::default();
@@ -177,7 +182,7 @@ impl RequestContext<'_> {
     /// The CORS rule for the path that the client requested.
     pub fn cors_rule(&self) -> Option<&CorsConfig> {
         let patterns = self.site.rules.cors.as_ref()?;
-        // A preflight knows only this path, and both must have the same rule.
+        // A preflight has only this path, and both must have the same rule.
         let path = self
             .rewritten_target
             .map_or(self.path, |rewritten| rewritten.client_target().1);

@@ -24,7 +24,6 @@ use super::effects::{DiskRecall, Effects, TraceEvent};
 use super::internal_redirect::{self, HandlerRedirect};
 use super::lookup::ResponseLookup;
 use crate::access::RequestOutcome as Logged;
-use crate::is_from_daemon;
 use crate::responder::RequestResponder;
 use crate::sites::SitePath;
 
@@ -67,13 +66,9 @@ impl<W: Effects> ResponseLookup<'_, W> {
         self.effects.trace(TraceEvent::Route(route));
         // The level would reuse a response by other rules. The request is refused as by a rule, which it does not store.
         if route.excludes_level
-            && is_from_daemon(responder.request.user_agent(), responder.exchange.peer)
+            && let Some(status) = responder.refuse_level(context.site_path())
         {
-            return generated_response(responder.refuse_by_rule(
-                context.site_path(),
-                StatusCode::FORBIDDEN,
-                &[],
-            ));
+            return generated_response(status);
         }
         if let Some(len_max) = route.body_len_max {
             responder.exchange.limit_body(len_max);

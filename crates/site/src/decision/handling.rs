@@ -12,7 +12,6 @@ use super::effects::{Effects, TraceEvent};
 use super::internal_redirect;
 use super::lookup::ResponseLookup;
 use crate::answering_rule::AnsweringRule;
-use crate::is_from_daemon;
 use crate::responder::{RedirectTarget, RequestResponder};
 use crate::sites::SitePath;
 
@@ -37,12 +36,8 @@ pub fn handle_admitted<W: Effects>(
     {
         // The soft-interrupt level would send its copy regardless of the conditions.
         lookup.effects.trace(TraceEvent::HasAccessRules);
-        if is_from_daemon(responder.request.user_agent(), responder.exchange.peer) {
-            return generated_response(responder.refuse_by_rule(
-                context.site_path(),
-                StatusCode::FORBIDDEN,
-                &[],
-            ));
+        if let Some(status) = responder.refuse_level(context.site_path()) {
+            return generated_response(status);
         }
     }
     if site.has_internal_redirects

@@ -21,7 +21,6 @@ use super::handling::handle_admitted;
 use super::lookup::ResponseLookup;
 use super::path::{decode_path, has_required_certificate};
 use super::rewritten_target::{ClientTarget, RewriteStage, RewrittenTarget};
-use crate::is_from_daemon;
 use crate::responder::RequestResponder;
 
 /// The maximum length of a rewritten target.
@@ -282,12 +281,8 @@ fn continue_with_target<W: Effects>(
 ) -> RequestDecision {
     let (site, effects) = (context.site, lookup.effects);
     effects.trace(TraceEvent::HasAccessRules);
-    if is_from_daemon(responder.request.user_agent(), responder.exchange.peer) {
-        return generated_response(responder.refuse_by_rule(
-            context.site_path(),
-            StatusCode::FORBIDDEN,
-            &[],
-        ));
+    if let Some(status) = responder.refuse_level(context.site_path()) {
+        return generated_response(status);
     }
     // Each rewrite may lengthen the target.
     if rewritten.target.len() > TARGET_LEN_MAX {

@@ -20,7 +20,6 @@ use super::deferral::WaitReason;
 use super::effects::{Effects, LoadProgress, TraceEvent};
 use super::internal_redirect;
 use crate::access::RequestOutcome as Logged;
-use crate::is_from_daemon;
 use crate::responder::{RedirectTarget, RequestResponder};
 use crate::sites::{SitePath, SiteTable};
 
@@ -274,12 +273,8 @@ impl<W: Effects> ResponseLookup<'_, W> {
         self.effects.trace(TraceEvent::Rule(rule));
         self.effects.trace(TraceEvent::HasAccessRules);
         // The soft-interrupt level would keep the response with the requested path, where no change invalidates it.
-        if is_from_daemon(responder.request.user_agent(), responder.exchange.peer) {
-            return generated_response(responder.refuse_by_rule(
-                context.site_path(),
-                StatusCode::FORBIDDEN,
-                &[],
-            ));
+        if let Some(status) = responder.refuse_level(context.site_path()) {
+            return generated_response(status);
         }
         let context = RequestContext {
             site: context.site,

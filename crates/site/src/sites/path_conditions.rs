@@ -28,10 +28,13 @@ impl TargetCondition {
         to: &Template,
         find_switch: FindSwitch<'_>,
     ) -> TargetCondition {
+        let depends_on_file = to.depends_on_file();
+        let mut dependence = ResponseDependence::from_conditions(conditions);
+        dependence.is_private |= depends_on_file;
         TargetCondition {
             conditions: ConditionSet::new(conditions, find_switch),
-            depends_on_file: to.depends_on_file(),
-            dependence: dependence(conditions, to),
+            depends_on_file,
+            dependence,
         }
     }
 
@@ -42,7 +45,7 @@ impl TargetCondition {
 }
 
 impl PathConditions {
-    /// Prepares the conditions; `None` if there are none.
+    /// Prepares the conditions; `None` without conditions.
     pub fn new(site: &config::SiteConfig, find_switch: FindSwitch<'_>) -> Option<PathConditions> {
         let redirects = site.redirects.iter();
         let redirects = redirects
@@ -121,11 +124,4 @@ impl PathConditions {
             .get(number)
             .is_some_and(|rule| rule.conditions.is_met(facts))
     }
-}
-
-/// The dependence of responses on the conditions of a rule, and on files in its target.
-fn dependence(conditions: &config::RequestConditions, to: &Template) -> ResponseDependence {
-    let mut dependence = ResponseDependence::from_conditions(conditions);
-    dependence.is_private |= to.depends_on_file();
-    dependence
 }

@@ -553,11 +553,7 @@ pub fn cache_key(_: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
 /// `proxy_intercept_errors` and `fastcgi_intercept_errors`
 pub fn intercept_errors(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
     let is_on = directive.arg(0) == "on";
-    let settings = match directive.name.starts_with("fastcgi") {
-        true => &mut level.settings.fastcgi,
-        false => &mut level.settings.proxy,
-    };
-    settings.intercepts_errors = is_on;
+    settings_of(level, directive).intercepts_errors = is_on;
     match is_on {
         true => DirectiveOutcome::translated(),
         false => DirectiveOutcome::NotNeeded(
