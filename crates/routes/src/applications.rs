@@ -60,7 +60,12 @@ impl ApplicationSet {
         let (replaced, stopping): (Vec<_>, Vec<_>) = removed
             .into_iter()
             // Two applications cannot listen on the same address: these are stopped before their successors start.
-            .partition(|(old, _)| new_configs.iter().any(|new| conflicts_with(old, new)));
+            .partition(|(old, _)| {
+                let old = ApplicationPlace::from(old);
+                new_configs
+                    .iter()
+                    .any(|new| old.conflicts_with(&new.into()))
+            });
         // All are signalled before the first is waited for, so that they stop in parallel.
         replaced.iter().for_each(|(_, supervisor)| supervisor.end());
         drop(replaced);
@@ -137,12 +142,31 @@ impl ApplicationChanges {
     }
 }
 
-/// Whether `new` cannot run at the same time as `old`.
-fn conflicts_with(old: &ApplicationConfig, new: &ApplicationConfig) -> bool {
-    match (&old.ready, &new.ready) {
-        (Some(old), Some(new)) => old == new,
-        // Without `ready`, the address is unknown and might be the same.
-        _ => old.name == new.name,
+/// An application, and the URL at which it accepts connections, if it is known.
+pub struct ApplicationPlace<'a, U> {
+    /// The name in the configuration.
+    pub name: &'a str,
+    /// The URL.
+    pub ready: Option<&'a U>,
+}
+
+impl<'a> From<&'a ApplicationConfig> for ApplicationPlace<'a, OriginUrl> {
+    fn from(application: &'a ApplicationConfig) -> Self {
+        ApplicationPlace {
+            name: &application.name,
+            ready: application.ready.as_ref(),
+        }
+    }
+}
+
+impl<U: PartialEq> ApplicationPlace<'_, U> {
+    /// Whether two applications cannot run at the same time.
+    pub fn conflicts_with(&self, other: &ApplicationPlace<'_, U>) -> bool {
+        match (self.ready, other.ready) {
+            (Some(own), Some(other)) => own == other,
+            // Without `ready`, the address is unknown and might be the same.
+            _ => self.name == other.name,
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use lowroad_child_processes::message::{MessageError, PacketChannel};
 use lowroad_config::ApplicationConfig;
 use lowroad_engine::listener::ListenSocket;
 use lowroad_privileges::starter::HANDOVER_VARIABLE;
+use lowroad_routes::applications::ApplicationPlace;
 use lowroad_site::listeners::HandedSockets;
 
 use crate::init::InitLink;
@@ -148,13 +149,16 @@ impl Predecessor {
     /// Whether the predecessor runs an application at the address of this one, which it would need.
     pub fn runs(&self, application: &ApplicationConfig) -> bool {
         let ready = application.ready.as_ref().map(ToString::to_string);
-        self.applications
-            .iter()
-            .any(|other| match (&other.ready, &ready) {
-                (Some(other), Some(ready)) => other == ready,
-                // The address is unknown and might be the same.
-                _ => other.name == application.name,
+        let own = ApplicationPlace {
+            name: &application.name,
+            ready: ready.as_ref(),
+        };
+        self.applications.iter().any(|other| {
+            own.conflicts_with(&ApplicationPlace {
+                name: &other.name,
+                ready: other.ready.as_ref(),
             })
+        })
     }
 
     /// Announces that this process is ready, and waits until it may accept connections.
