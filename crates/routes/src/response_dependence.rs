@@ -186,7 +186,7 @@ mod tests {
         dependence.add_field("X-A");
         dependence.add_field("x-a");
         assert_eq!(
-            (dependence.vary().as_deref(), dependence.is_private),
+            (dependence.vary(), dependence.is_private),
             (Some("X-A"), false)
         );
         dependence.add_field("X-Forwarded-For");
