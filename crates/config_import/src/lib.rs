@@ -14,6 +14,8 @@ mod document;
 pub mod nginx;
 mod path_globs;
 mod report;
+mod request_text;
+mod toml_values;
 
 pub use report::{DirectiveOutcome, ImportReport, OutcomeCounts, ReportEntry};
 

@@ -11,10 +11,14 @@ mod include;
 mod level;
 mod lexer;
 mod maps;
+mod missing_files;
 mod output;
 mod settings;
 mod tree;
 mod values;
+
+#[cfg(test)]
+mod tests;
 
 pub use tree::SyntaxError;
 

@@ -4,7 +4,7 @@ use super::directives::refused_methods;
 use super::directives::{condition, translate, upstream_directive};
 use super::include::flat;
 use super::level::{Level, Translation, Upstream};
-use super::maps::map_table;
+use super::maps::{MapTable, map_table};
 use super::settings::{LevelSettings, LocationContent};
 use super::tree::Directive;
 use crate::path_globs::PathGlobs;
@@ -279,11 +279,7 @@ fn read_map(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
         "$http_upgrade" => DirectiveOutcome::NotNeeded("WebSocket needs no fields".to_string()),
         "$status" | "$sent_http_content_type" => DirectiveOutcome::translated(),
         _ => match map_table(&name, &source, &pairs) {
-            Some(table) => {
-                let table = table.entry(directive.id);
-                level.definitions().map_tables.insert(name.clone(), table);
-                DirectiveOutcome::translated()
-            }
+            Some(map) => keep_map(level, directive, &name, map),
             None => DirectiveOutcome::ByHand(
                 "[map.NAME] has texts, *.HOST and ~REGEX as keys, and values without variables"
                     .to_string(),
@@ -292,6 +288,26 @@ fn read_map(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
     };
     level.definitions().maps.insert(name, (source, pairs));
     outcome
+}
+
+fn keep_map(
+    level: &mut Level<'_>,
+    directive: &Directive,
+    name: &str,
+    map: MapTable,
+) -> DirectiveOutcome {
+    let definitions = level.definitions();
+    let table = map.table.entry(directive.id);
+    definitions.map_tables.insert(name.to_string(), table);
+    if !map.omitted.is_empty() {
+        definitions.incomplete_maps.insert(name.to_string());
+        let omitted = map.omitted.join("; ");
+        return DirectiveOutcome::ByHand(format!("these entries have no equal: {omitted}"));
+    }
+    DirectiveOutcome::Translated(match map.is_reordered {
+        true => "expressions are tried in the order of their texts".to_string(),
+        false => String::new(),
+    })
 }
 
 fn read_upstream(level: &mut Level<'_>, directive: &Directive) {

@@ -7,6 +7,7 @@ use super::tree::Directive;
 use crate::document::ConfigTable;
 use crate::nginx::maps;
 use crate::report::{DirectiveOutcome, ImportReport};
+use crate::request_text::RequestText;
 
 /// A server of an upstream.
 #[derive(Clone, Debug)]
@@ -37,6 +38,8 @@ pub struct Definitions {
     pub maps: BTreeMap<String, (String, Vec<(String, String)>)>,
     /// The maps that are written as tables.
     pub map_tables: BTreeMap<String, ConfigTable>,
+    /// The names of those tables that lack entries.
+    pub incomplete_maps: BTreeSet<String>,
     /// The names of these maps that are used.
     pub used_maps: BTreeSet<String>,
     /// `limit_req_zone` by name.
@@ -152,17 +155,21 @@ impl<'t> Level<'t> {
         text
     }
 
-    /// A text with variables of requests in the notation of Lowroad; `None` if a variable has no equivalent. The maps in
-    /// it are written.
-    pub fn request_text(&mut self, text: &str) -> Option<String> {
+    /// A text with variables of requests; `None` if one has no equivalent. The maps in it are written.
+    pub fn request_text(&mut self, text: &str) -> Option<RequestText> {
         let definitions = &mut self.translation.definitions;
         let tables = &definitions.map_tables;
         let found = maps::request_text(text, &|name| tables.contains_key(name))?;
-        let used = tables.keys().filter(|name| {
-            found.contains(&format!("$map_{name}")) || found.contains(&format!("${{map_{name}}}"))
-        });
-        definitions.used_maps.extend(used.cloned());
+        definitions
+            .used_maps
+            .extend(found.maps().map(str::to_string));
         Some(found)
+    }
+
+    /// Whether a text is the variable of a map that is written as a table.
+    pub fn is_map(&self, text: &str) -> bool {
+        let name = text.strip_prefix('$');
+        name.is_some_and(|name| self.translation.definitions.map_tables.contains_key(name))
     }
 
     /// Records an outcome.

@@ -8,6 +8,7 @@ use crate::report::DirectiveOutcome;
 use super::blocks::{Location, LocationRank, Server, sort_locations};
 use super::directives::is_to_https;
 use super::level::Translation;
+use super::missing_files::resolve_missing_files;
 use super::settings::LocationContent;
 use crate::path_globs::PathGlobs;
 
@@ -29,6 +30,7 @@ pub fn write_config(
     translation: &mut Translation,
     head: Vec<String>,
 ) -> ConfigDocument {
+    apply_handshake_refusals(&mut servers);
     let mut contexts: Vec<SiteContext> = servers.iter().map(own_context).collect();
     // Joined first: a server that only redirects to https must not take the name `_` from its site.
     let merged = merge_redirects(&mut servers, &mut contexts);
@@ -43,7 +45,9 @@ pub fn write_config(
     servers.retain(|(server, _)| !refuses_other_hosts(server, translation));
     name_defaults(&mut servers, translation);
     for (server, _) in &mut servers {
+        redirects::close_untranslated_redirects(server, translation);
         add_root_location(server);
+        resolve_missing_files(server, translation);
         close_internal_locations(server, translation);
     }
     let mut document = ConfigDocument::new(head);
@@ -68,6 +72,31 @@ pub fn write_config(
     origins.write(&mut document);
     document.append(sites);
     document
+}
+
+/// Refuses handshakes at the addresses of servers that only do this, by a setting of the sites there. Without such a
+/// site there is no TLS at the address.
+fn apply_handshake_refusals(servers: &mut Vec<Server>) {
+    let tls_addresses = |server: &Server| -> BTreeSet<String> {
+        let listens = server.listens.iter().filter(|it| it.is_tls);
+        listens.map(|it| it.address.clone()).collect()
+    };
+    let refusing = servers.iter().filter(|it| it.settings.rejects_handshakes);
+    let mut refused: BTreeSet<String> = refusing.flat_map(tls_addresses).collect();
+    for server in servers.iter_mut() {
+        if server.settings.rejects_handshakes {
+            server.listens.retain(|it| !it.is_tls);
+            continue;
+        }
+        let own = tls_addresses(server);
+        if !own.is_disjoint(&refused) {
+            let switch = "true".to_string();
+            server.settings.tls.insert("strict_sni", switch);
+            // One site decides for its address.
+            refused.retain(|address| !own.contains(address));
+        }
+    }
+    servers.retain(|it| !it.settings.rejects_handshakes || !it.listens.is_empty());
 }
 
 fn write_process(translation: &Translation, document: &mut ConfigDocument) {
@@ -271,20 +300,20 @@ fn write_host_redirects(server: &Server, context: &SiteContext, document: &mut C
             .comment(&format!("if ($host …) at {}", server.place));
         table.push(
             "names",
-            &super::values::list(&redirecting.names),
+            &crate::toml_values::list(&redirecting.names),
             Some(entry),
         );
         let own = server.listens.iter().filter(|it| !it.is_tls);
         let own = own.map(|it| it.address.clone());
         let plain: Vec<String> = own.chain(context.extra_listens.iter().cloned()).collect();
         if !plain.is_empty() {
-            table.push("listen", &super::values::list(&plain), Some(entry));
+            table.push("listen", &crate::toml_values::list(&plain), Some(entry));
         }
         document.push(table);
         site::write_tls(&redirecting, context, document);
         let table = ConfigTable::new("[[site.redirect]]")
             .entry(entry)
             .key("from", "\"/**\"");
-        document.push(table.key("to", super::values::quoted(&to)));
+        document.push(table.key("to", crate::toml_values::quoted(&to)));
     }
 }

@@ -77,15 +77,48 @@ pub struct AccessSettings {
     pub refusal: Option<u16>,
 }
 
-/// A refusal under a condition on the request.
+/// A condition of a rule, redirect or rewrite.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConditionalRefusal {
-    /// The condition key of a rule.
+pub struct RequestCondition {
+    /// Its key.
     pub key: String,
     /// Its value, in TOML.
     pub value: String,
+}
+
+/// A refusal under a condition on the request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConditionalRefusal {
+    /// The condition.
+    pub condition: RequestCondition,
     /// The status; 444 closes the connection.
     pub status: u16,
+}
+
+/// A lifetime of stored responses, of `proxy_cache_valid`.
+#[derive(Clone, Debug)]
+pub struct CacheTime {
+    /// The statuses; an empty list means 200, 301 and 302.
+    pub statuses: Vec<String>,
+    /// The lifetime, in TOML.
+    pub time: String,
+}
+
+impl CacheTime {
+    /// Whether it is the lifetime of successful responses.
+    pub fn is_of_success(&self) -> bool {
+        let mut statuses = self.statuses.iter();
+        self.statuses.is_empty() || statuses.any(|it| it == "200" || it == "any")
+    }
+}
+
+/// The answer of `error_page 404` for a file that is missing: another handler, instead of a page.
+#[derive(Clone, Debug)]
+pub struct MissingFallback {
+    /// A path, or the name of a location.
+    pub target: String,
+    /// The directive.
+    pub entry: usize,
 }
 
 /// The settings of a connection to an origin or a FastCGI server.
@@ -118,7 +151,7 @@ pub struct UpstreamSettings {
     /// `proxy_no_cache` or `proxy_cache_bypass`
     pub has_cache_exceptions: bool,
     /// `proxy_cache_valid`
-    pub cache_ttl: Option<String>,
+    pub cache_times: Vec<Sourced<CacheTime>>,
     /// `proxy_cache_use_stale`
     pub stale_uses: Vec<String>,
     /// `proxy_hide_header`
@@ -156,6 +189,8 @@ pub struct LevelSettings {
     pub fastcgi: UpstreamSettings,
     /// `error_page`: status and target.
     pub error_pages: Vec<Sourced<(u16, String)>>,
+    /// `error_page 404` with a handler.
+    pub missing_fallback: Option<MissingFallback>,
     /// Keys of `[[site]]`: `listing = true`.
     pub site_keys: BTreeMap<&'static str, String>,
     /// Keys of `[site.compress]`.
@@ -170,6 +205,8 @@ pub struct LevelSettings {
     pub access_logs: Option<Vec<AccessLogSetting>>,
     /// `ssl_…`: keys of `[site.tls]`.
     pub tls: BTreeMap<&'static str, String>,
+    /// `ssl_reject_handshake on`
+    pub rejects_handshakes: bool,
     /// `ssl_certificate`
     pub certificates: Vec<String>,
     /// `ssl_certificate_key`
@@ -202,6 +239,8 @@ pub struct PathChange {
     pub status: Option<u16>,
     /// Only if there is no such file.
     pub is_missing: bool,
+    /// Only for these requests.
+    pub condition: Option<RequestCondition>,
     /// The directive.
     pub entry: usize,
     /// The directive as text, for a comment.

@@ -88,6 +88,7 @@ pub fn path_change(
         },
         status,
         is_missing,
+        condition: None,
         entry: directive.id,
         comment: directive.to_text(),
     })

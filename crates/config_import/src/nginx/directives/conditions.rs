@@ -1,12 +1,11 @@
 //! The block `if`, in the forms that other keys express: missing files, http, hosts and methods.
 
 use super::changes::{change_of, is_to_https, path_change};
-use super::refusals::{conditional_refusal, refusing_status};
+use super::refusals::{map_condition, refused_status, refusing_status, request_condition};
 use crate::nginx::include::flat;
 use crate::nginx::level::Level;
-use crate::nginx::settings::{ConditionalRefusal, PathChange, Sourced};
+use crate::nginx::settings::{ConditionalRefusal, PathChange, RequestCondition, Sourced};
 use crate::nginx::tree::Directive;
-use crate::nginx::values::quoted;
 use crate::report::DirectiveOutcome;
 
 const METHODS: [&str; 9] = [
@@ -30,8 +29,8 @@ pub fn condition(level: &mut Level<'_>, directive: &Directive) {
         _ => None,
     };
     let outcome = outcome
-        .or_else(|| if_refused(level, directive, operand, rest))
-        .or_else(|| if_map(level, directive, operand, rest));
+        .or_else(|| if_moved(level, directive, operand, rest))
+        .or_else(|| if_request(level, directive, operand, rest));
     let is_translated = outcome.is_some();
     let outcome = match outcome {
         Some(outcome) => outcome,
@@ -47,63 +46,119 @@ pub fn condition(level: &mut Level<'_>, directive: &Directive) {
     }
 }
 
-/// `if ($http_user_agent ~* bot) { return 403; }`
-fn if_refused(
+/// `if ($http_user_agent ~* bot) { return 403; }`, `if ($map = 1) { return 302 /m; }`
+fn if_request(
     level: &mut Level<'_>,
     directive: &Directive,
     operand: &str,
     rest: &str,
 ) -> Option<DirectiveOutcome> {
-    let status = refusing_status(directive)?;
-    let refusal = conditional_refusal(operand, rest, status)?;
-    level.settings.access.conditional_refusals.push(refusal);
-    Some(DirectiveOutcome::translated())
+    let is_incomplete = is_incomplete_map(level, operand);
+    let condition =
+        request_condition(operand, rest).or_else(|| compared_map(level, operand, rest))?;
+    let Some(status) = refusing_status(directive) else {
+        let change = conditional_change(level, directive, condition)?;
+        level.content.changes.push(change);
+        return Some(DirectiveOutcome::translated());
+    };
+    // A location is refused as a whole instead: without all entries of its map, protected paths would be open.
+    if is_incomplete && level.is_location {
+        return None;
+    }
+    let refusals = &mut level.settings.access.conditional_refusals;
+    refusals.push(ConditionalRefusal {
+        condition,
+        status: refused_status(status),
+    });
+    Some(match is_incomplete {
+        true => DirectiveOutcome::ByHand("its map has not all entries".to_string()),
+        false => DirectiveOutcome::translated(),
+    })
 }
 
-/// `if ($map) { return 301 $map; }`, `if ($map) { return 403; }`: nginx takes an empty text and 0 for false.
-fn if_map(
-    level: &mut Level<'_>,
-    directive: &Directive,
-    operand: &str,
-    rest: &str,
-) -> Option<DirectiveOutcome> {
-    let name = operand.strip_prefix('$')?;
-    if !rest.is_empty() || !level.definitions().map_tables.contains_key(name) {
+fn is_incomplete_map(level: &mut Level<'_>, operand: &str) -> bool {
+    let name = operand.trim_start_matches('$');
+    level.definitions().incomplete_maps.contains(name)
+}
+
+fn compared_map(level: &mut Level<'_>, operand: &str, rest: &str) -> Option<RequestCondition> {
+    if !level.is_map(operand) {
         return None;
     }
     // This marks the map as used, so that its table is written.
     let variable = level.request_text(operand)?;
-    if let Some(status) = refusing_status(directive) {
-        let value = quoted(&format!("{variable}=~^([^0]|..)"));
-        level
-            .settings
-            .access
-            .conditional_refusals
-            .push(ConditionalRefusal {
-                key: "variable".to_string(),
-                value,
-                status,
-            });
-        return Some(DirectiveOutcome::translated());
+    map_condition(&variable.to_string(), rest)
+}
+
+/// The redirect or rewrite of a block with a condition.
+fn conditional_change(
+    level: &Level<'_>,
+    directive: &Directive,
+    condition: RequestCondition,
+) -> Option<PathChange> {
+    let [action] = actions(directive)[..] else {
+        return None;
+    };
+    let change = match &*action.name {
+        "rewrite" => path_change(level, action, false).ok()?,
+        "return" => {
+            let (status, target) = redirect_of(action)?;
+            let target = level.substitute(target);
+            let (regex, to) = change_of("^/(.*)$", &target)?;
+            PathChange {
+                regex,
+                to,
+                status: Some(status),
+                is_missing: false,
+                condition: None,
+                entry: action.id,
+                comment: directive.to_text(),
+            }
+        }
+        _ => return None,
+    };
+    Some(PathChange {
+        condition: Some(condition),
+        ..change
+    })
+}
+
+/// Status and target of `return` with a redirect.
+fn redirect_of(action: &Directive) -> Option<(u16, &str)> {
+    let status = action.arg(0).parse().ok()?;
+    let is_redirect = matches!(status, 301 | 302 | 303 | 307 | 308) && action.args.len() == 2;
+    is_redirect.then(|| (status, action.arg(1)))
+}
+
+/// `if ($map) { return 301 $map; }`: a value that is no URL does not redirect.
+fn if_moved(
+    level: &mut Level<'_>,
+    directive: &Directive,
+    operand: &str,
+    rest: &str,
+) -> Option<DirectiveOutcome> {
+    if !rest.is_empty() || !level.is_map(operand) {
+        return None;
     }
     let [action] = actions(directive)[..] else {
         return None;
     };
     let (status, target) = match (&*action.name, action.arg(2)) {
-        ("return", _) => (action.arg(0).parse().ok()?, action.arg(1)),
+        ("return", _) => redirect_of(action)?,
         ("rewrite", "permanent") => (301, action.arg(1)),
         ("rewrite", "redirect") => (302, action.arg(1)),
         _ => return None,
     };
-    // A value that is no URL does not redirect.
-    if target != operand || !matches!(status, 301 | 302 | 303 | 307 | 308) {
+    if target != operand {
         return None;
     }
+    let variable = level.request_text(operand)?;
     level.content.changes.push(PathChange {
         regex: "^/(.*)$".to_string(),
-        to: variable,
+        to: variable.to_string(),
         status: Some(status),
         is_missing: false,
+        condition: None,
         entry: action.id,
         comment: directive.to_text(),
     });
@@ -264,6 +319,7 @@ fn if_path(level: &mut Level<'_>, directive: &Directive, rest: &str) -> Option<D
         to,
         status: Some(status),
         is_missing: false,
+        condition: None,
         entry: directive.id,
         comment: directive.to_text(),
     });

@@ -1,8 +1,8 @@
 //! FastCGI servers: `fastcgi_…`.
 
 use super::proxy::{
-    cache, cache_exception, cache_key, cache_valid, hide_header, intercept_errors, on_is_default,
-    set_timeout, use_stale,
+    NO_VARIABLE, cache, cache_exception, cache_key, cache_valid, hide_header, intercept_errors,
+    on_is_default, set_timeout, use_stale,
 };
 use super::{Handling, Handling::NotNeeded, Handling::Translate, TableLine};
 use crate::nginx::level::Level;
@@ -114,13 +114,20 @@ fn param(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
     if name == "SCRIPT_FILENAME" || name == "PATH_TRANSLATED" {
         return script_filename(level, &value);
     }
+    if is_standard(name) && level.is_map(&value) {
+        return DirectiveOutcome::ByHand(
+            "programs get this variable from the request: list a proxy in trusted_proxies"
+                .to_string(),
+        );
+    }
     if is_standard(name) || (value.is_empty() && name.starts_with("HTTP_")) {
         return DirectiveOutcome::NotNeeded("programs get this variable".to_string());
     }
-    if value.contains('$') {
-        return DirectiveOutcome::ByHand("env has fixed values only".to_string());
-    }
-    level.settings.fastcgi.env.insert(name.to_string(), value);
+    let Some(text) = level.request_text(&value) else {
+        return DirectiveOutcome::ByHand(NO_VARIABLE.to_string());
+    };
+    let env = &mut level.settings.fastcgi.env;
+    env.insert(name.to_string(), text.to_string());
     DirectiveOutcome::translated()
 }
 

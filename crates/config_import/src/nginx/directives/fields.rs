@@ -1,5 +1,6 @@
 //! Response fields: `add_header` and `expires`.
 
+use super::proxy::NO_VARIABLE;
 use super::{Handling, Handling::Translate, TableLine};
 use crate::nginx::level::Level;
 use crate::nginx::settings::AddedField;
@@ -59,14 +60,10 @@ fn add_field(level: &mut Level<'_>, name: &str, value: &str) -> DirectiveOutcome
     if value.contains('$') && matches!(&*lower, "cache-control" | "expires") {
         return DirectiveOutcome::ByHand("set the lifetime in the application".to_string());
     }
-    let value = match level.request_text(&value) {
-        Some(value) => value,
-        None => {
-            return DirectiveOutcome::ByHand(
-                "a variable of its value has no equal: set it in the application".to_string(),
-            );
-        }
+    let Some(value) = level.request_text(&value) else {
+        return DirectiveOutcome::ByHand(NO_VARIABLE.to_string());
     };
+    let value = value.to_string();
     let fields = &mut level.settings.fields;
     // Cache-Control may be put together from several directives.
     match fields

@@ -3,10 +3,11 @@
 use super::process::not_a_value;
 use super::{Handling, Handling::NotNeeded, Handling::Translate, TableLine};
 use crate::nginx::level::Level;
-use crate::nginx::settings::Sourced;
+use crate::nginx::settings::{MissingFallback, Sourced};
 use crate::nginx::tree::Directive;
-use crate::nginx::values::{bytes, size};
+use crate::nginx::values::bytes;
 use crate::report::DirectiveOutcome;
+use crate::toml_values::size;
 
 const BUILT_IN: &str = "media types are built in";
 
@@ -185,6 +186,7 @@ fn symlinks(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
 fn error_page(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
     if level.begins_array("error_page") {
         level.settings.error_pages.clear();
+        level.settings.missing_fallback = None;
     }
     let Some((target, statuses)) = directive.args.split_last() else {
         return not_a_value();
@@ -192,14 +194,16 @@ fn error_page(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome 
     let has_override = statuses.iter().any(|it| it.starts_with('='));
     let codes: Vec<u16> = statuses.iter().filter_map(|it| it.parse().ok()).collect();
     // `error_page 404 = /index.php` answers a missing file by another path, as try_files does.
-    let is_fallback =
-        codes == [404] && (has_override || target.starts_with('@') || target.contains(".php"));
-    if is_fallback {
-        level.content.try_files.get_or_insert_with(|| Sourced {
-            value: vec!["$uri".to_string(), target.clone()],
+    let is_handler = has_override || target.starts_with('@') || target.contains(".php");
+    if codes == [404] && is_handler && !target.contains("://") {
+        level.settings.missing_fallback = Some(MissingFallback {
+            target: target.clone(),
             entry: directive.id,
         });
-        return DirectiveOutcome::translated();
+        return DirectiveOutcome::Translated(match has_override {
+            true => String::new(),
+            false => "the status is that of the handler".to_string(),
+        });
     }
     if !target.starts_with('/') || has_override || target.contains('$') {
         return DirectiveOutcome::ByHand(

@@ -5,8 +5,8 @@ use super::{Handling::NotNeeded, Handling::Translate, TableLine};
 use crate::nginx::level::Level;
 use crate::nginx::settings::AccessLogSetting;
 use crate::nginx::tree::Directive;
-use crate::nginx::values::quoted;
 use crate::report::DirectiveOutcome;
+use crate::toml_values::quoted;
 
 /// Directives of logs.
 pub const TABLE: &[TableLine] = &[

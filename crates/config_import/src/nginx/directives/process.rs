@@ -3,8 +3,9 @@
 use super::{Handling, Handling::NotNeeded, Handling::Translate, TableLine};
 use crate::nginx::level::Level;
 use crate::nginx::tree::Directive;
-use crate::nginx::values::{bytes, duration, quoted, size};
+use crate::nginx::values::{bytes, duration};
 use crate::report::DirectiveOutcome;
+use crate::toml_values::{quoted, size};
 
 const KERNEL: &str = "the server decides this by itself";
 const BUFFERS: &str = "buffers grow as needed";

@@ -3,13 +3,16 @@
 use super::process::not_a_value;
 use super::{Handling, Handling::NotNeeded, Handling::Translate, TableLine};
 use crate::nginx::level::Level;
-use crate::nginx::settings::{Sourced, UpstreamSettings};
+use crate::nginx::settings::{CacheTime, Sourced, UpstreamSettings};
 use crate::nginx::tree::Directive;
-use crate::nginx::values::{bytes, duration, quoted, seconds, size};
+use crate::nginx::values::{bytes, duration, seconds};
 use crate::report::DirectiveOutcome;
+use crate::toml_values::{quoted, size};
 
 const BUFFERS: &str = "buffers grow as needed; [buffering] has limits";
 const RETRIES: &str = "failed requests are repeated where that is safe (docs/accelerator.md)";
+/// The outcome of a text with a variable that requests do not have.
+pub const NO_VARIABLE: &str = "a variable of its value has no equal: set it in the application";
 const STORED: &str = "responses are stored by RFC 9111";
 
 /// Directives of origins.
@@ -245,6 +248,10 @@ fn set_header(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome 
         access.auth_fields.push(copied);
         return DirectiveOutcome::translated();
     }
+    // A field with the value of a map is the configuration's own.
+    if level.is_map(&value) && name != "host" {
+        return set_request_field(level, directive, &value);
+    }
     match (&*name, &*value) {
         ("host", value) => set_host(level, value),
         (
@@ -274,30 +281,18 @@ fn set_header(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome 
     }
 }
 
-/// Variables of nginx that requests to origins know by another name.
-const REQUEST_VARIABLES: [(&str, &str); 8] = [
-    ("$proxy_add_x_forwarded_for", "$client"),
-    ("$remote_addr", "$client"),
-    ("$remote_port", "$client_port"),
-    ("$http_host", "$authority"),
-    ("$http_", "$header_"),
-    ("$request_method", "$method"),
-    ("$ssl_client_s_dn", "$client_certificate_subject"),
-    ("$uri", "$path"),
-];
-
 fn set_request_field(
     level: &mut Level<'_>,
     directive: &Directive,
     value: &str,
 ) -> DirectiveOutcome {
-    let mut value = value.to_string();
-    // The order matters: `$http_host` must not become `$header_host`.
-    for (old, new) in REQUEST_VARIABLES {
-        value = value.replace(old, new);
-    }
+    // The server appends the client to the field itself.
+    let value = value.replace("$proxy_add_x_forwarded_for", "$remote_addr");
+    let Some(text) = level.request_text(&value) else {
+        return DirectiveOutcome::ByHand(NO_VARIABLE.to_string());
+    };
     level.settings.proxy.request_fields.push(Sourced {
-        value: (directive.arg(0).to_string(), value),
+        value: (directive.arg(0).to_string(), text.to_string()),
         entry: directive.id,
     });
     DirectiveOutcome::translated()
@@ -452,26 +447,31 @@ pub fn cache(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
     })
 }
 
-/// `proxy_cache_valid`: the lifetime of successful responses becomes that of responses without freshness information.
+/// `proxy_cache_valid`. A route that stores responses selects one lifetime, and reports the others.
 pub fn cache_valid(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
-    let Some((time, codes)) = directive.args.split_last() else {
+    let is_first = level.begins_array(match directive.name.starts_with("fastcgi") {
+        true => "fastcgi_cache_valid",
+        false => "proxy_cache_valid",
+    });
+    let Some((time, statuses)) = directive.args.split_last() else {
         return not_a_value();
     };
-    let Some(value) = duration(time) else {
+    let Some(time) = duration(time) else {
         return not_a_value();
     };
-    let is_success = codes.is_empty() || codes.iter().any(|it| it == "200" || it == "any");
-    if !is_success {
-        return DirectiveOutcome::NotNeeded(
-            "statuses other than 200 are stored by RFC 9111".to_string(),
-        );
-    }
     let settings = settings_of(level, directive);
-    // A time for 200 is more specific than one for `any`, in either order.
-    if settings.cache_ttl.is_none() || !codes.iter().any(|it| it == "any") {
-        settings.cache_ttl = Some(value);
+    if is_first {
+        settings.cache_times.clear();
     }
-    DirectiveOutcome::Translated("one lifetime for all statuses".to_string())
+    let value = CacheTime {
+        statuses: statuses.to_vec(),
+        time,
+    };
+    settings.cache_times.push(Sourced {
+        value,
+        entry: directive.id,
+    });
+    DirectiveOutcome::NotNeeded("no route with this lifetime stores responses".to_string())
 }
 
 /// `proxy_cache_bypass`, `proxy_no_cache` and those of FastCGI: until their conditions are translated by hand, nothing is

@@ -1,9 +1,9 @@
-//! `if` with `return 4xx` as a rule with a condition, and refusals in place of conditions that rules do not have.
+//! Comparisons of `if` as conditions of rules, redirects and rewrites.
 
 use crate::nginx::include::flat;
-use crate::nginx::settings::ConditionalRefusal;
+use crate::nginx::settings::RequestCondition;
 use crate::nginx::tree::Directive;
-use crate::nginx::values::{list, quoted};
+use crate::toml_values::{list, quoted};
 
 /// The status of the block if all that it does is to refuse the request.
 pub fn refusing_status(directive: &Directive) -> Option<u16> {
@@ -17,19 +17,31 @@ pub fn refusing_status(directive: &Directive) -> Option<u16> {
     is_refusal.then_some(status)
 }
 
-/// The refusal for a condition such as `$http_user_agent ~* bot`, `$cookie_session = ""` or `$remote_addr != 10.0.0.1`.
-pub fn conditional_refusal(operand: &str, rest: &str, status: u16) -> Option<ConditionalRefusal> {
-    let (operator, value) = rest.split_once(' ').unwrap_or((rest, ""));
-    let value = value.trim().trim_matches(['"', '\'']);
-    let is_negated = operator.starts_with('!');
-    let operator = operator.trim_start_matches('!');
+/// The status that clients get: those of nginx without their further fields are 403.
+pub fn refused_status(status: u16) -> u16 {
+    match status {
+        // These statuses need fields that only their modules can derive.
+        401 | 407 | 426 | 499 => 403,
+        status => status,
+    }
+}
+
+/// The condition of a comparison such as `$http_user_agent ~* bot`, `$cookie_session = ""` or
+/// `$remote_addr != 10.0.0.1`.
+pub fn request_condition(operand: &str, rest: &str) -> Option<RequestCondition> {
+    let comparison = Comparison::parse(rest);
+    let Comparison {
+        operator,
+        value,
+        is_negated,
+    } = comparison;
     if operand == "$remote_addr" {
         let addresses = list(&[value.to_string()]);
-        return (operator == "=").then(|| refusal("addresses", &addresses, is_negated, status));
+        return (operator == "=").then(|| condition("addresses", &addresses, is_negated));
     }
     if operand == "$request_method" {
         let methods = methods(operator, value)?;
-        return Some(refusal("methods", &list(&methods), is_negated, status));
+        return Some(condition("methods", &list(&methods), is_negated));
     }
     let (key, name) = named(operand)?;
     let separator = if key == "header" { ": " } else { "=" };
@@ -38,27 +50,65 @@ pub fn conditional_refusal(operand: &str, rest: &str, status: u16) -> Option<Con
         ("=", "") => ("~.".to_string(), !is_negated),
         // A variable alone holds if it is not empty.
         ("", "") => ("~.".to_string(), is_negated),
-        ("=", value) => (value.to_string(), is_negated),
-        ("~", regex) => (format!("~{regex}"), is_negated),
-        ("~*", regex) => (format!("~(?i){regex}"), is_negated),
-        _ => return None,
+        _ => (comparison.value()?, is_negated),
     };
-    let condition = quoted(&format!("{name}{separator}{value}"));
-    Some(refusal(key, &condition, is_negated, status))
+    let text = quoted(&format!("{name}{separator}{value}"));
+    Some(condition(key, &text, is_negated))
 }
 
-fn refusal(key: &str, value: &str, is_negated: bool, status: u16) -> ConditionalRefusal {
-    // These statuses need fields that only their modules can derive.
-    let status = if matches!(status, 401 | 407 | 426 | 499) {
-        403
-    } else {
-        status
+/// The condition of a comparison of a map. `variable` is the map in the notation of Lowroad.
+pub fn map_condition(variable: &str, rest: &str) -> Option<RequestCondition> {
+    let comparison = Comparison::parse(rest);
+    let is_negated = comparison.is_negated;
+    let (value, is_negated) = match (comparison.operator, comparison.value) {
+        // nginx takes an empty text and 0 for false.
+        ("", "") => ("~^([^0]|..)".to_string(), is_negated),
+        // The condition of a variable is not empty, so its absence is the negation.
+        ("=", "") => ("~.".to_string(), !is_negated),
+        _ => (comparison.value()?, is_negated),
     };
+    let text = quoted(&format!("{variable}={value}"));
+    Some(condition("variable", &text, is_negated))
+}
+
+/// The part of a condition after its operand.
+#[derive(Clone, Copy)]
+struct Comparison<'t> {
+    /// `=`, `~` or `~*`, without the mark of negation.
+    operator: &'t str,
+    value: &'t str,
+    is_negated: bool,
+}
+
+impl Comparison<'_> {
+    fn parse(rest: &str) -> Comparison<'_> {
+        let (operator, value) = rest.split_once(' ').unwrap_or((rest, ""));
+        Comparison {
+            operator: operator.trim_start_matches('!'),
+            value: value.trim().trim_matches(['"', '\'']),
+            is_negated: operator.starts_with('!'),
+        }
+    }
+
+    /// The value in the notation of conditions.
+    fn value(&self) -> Option<String> {
+        match self.operator {
+            // A value that begins with a tilde would be an expression, and one with a variable another comparison.
+            "=" if self.value.starts_with('~') || self.value.contains('$') => None,
+            "=" => Some(self.value.to_string()),
+            "~" => Some(format!("~{}", self.value)),
+            "~*" => Some(format!("~(?i){}", self.value)),
+            _ => None,
+        }
+    }
+}
+
+fn condition(key: &str, value: &str, is_negated: bool) -> RequestCondition {
     let (key, value) = match is_negated {
         true => ("not".to_string(), format!("{{ {key} = {value} }}")),
         false => (key.to_string(), value.to_string()),
     };
-    ConditionalRefusal { key, value, status }
+    RequestCondition { key, value }
 }
 
 /// The methods of `= GET` and `~ ^(GET|POST)$`.
@@ -137,7 +187,7 @@ mod tests {
             ),
             ("$request_method", "= TRACK", "methods", "\"TRACK\""),
         ] {
-            let found = conditional_refusal(operand, rest, 403).expect(operand);
+            let found = request_condition(operand, rest).expect(operand);
             assert_eq!(
                 (&*found.key, &*found.value),
                 (key, value),
@@ -150,7 +200,7 @@ mod tests {
             ("$request_method", "~ POST"),
         ] {
             assert!(
-                conditional_refusal(operand, rest, 403).is_none(),
+                request_condition(operand, rest).is_none(),
                 "{operand} {rest}"
             );
         }

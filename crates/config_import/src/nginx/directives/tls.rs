@@ -4,18 +4,13 @@ use super::process::not_a_value;
 use super::{Handling::NotNeeded, Handling::Translate, TableLine};
 use crate::nginx::level::Level;
 use crate::nginx::tree::Directive;
-use crate::nginx::values::quoted;
 use crate::report::DirectiveOutcome;
+use crate::toml_values::quoted;
 
 /// Directives of TLS. Others that begin with `ssl_` are not needed.
 pub const TABLE: &[TableLine] = &[
     ("ssl", NotNeeded("a certificate turns TLS on")),
-    (
-        "ssl_reject_handshake",
-        super::Handling::ByHand(
-            "set strict_sni in [site.tls] of the sites at the address, and remove this site",
-        ),
-    ),
+    ("ssl_reject_handshake", Translate(reject_handshake)),
     ("ssl_certificate", Translate(certificate)),
     ("ssl_certificate_key", Translate(key)),
     ("ssl_protocols", Translate(protocols)),
@@ -66,6 +61,15 @@ pub const TABLE: &[TableLine] = &[
     ("ssl_stapling_verify", NotNeeded("authorities stop OCSP")),
     ("ssl_trusted_certificate", NotNeeded("it serves OCSP")),
 ];
+
+/// The server has no content; the sites at its address get `strict_sni`.
+fn reject_handshake(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    level.settings.rejects_handshakes = directive.arg(0) == "on";
+    match directive.arg(0) {
+        "on" => DirectiveOutcome::translated(),
+        _ => DirectiveOutcome::NotNeeded("off is the default".to_string()),
+    }
+}
 
 fn certificate(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
     if level.begins_array("ssl_certificate") {

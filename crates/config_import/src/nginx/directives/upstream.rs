@@ -3,8 +3,8 @@
 use super::process::not_a_value;
 use crate::nginx::level::{Upstream, UpstreamServer};
 use crate::nginx::tree::Directive;
-use crate::nginx::values::quoted;
 use crate::report::DirectiveOutcome;
+use crate::toml_values::quoted;
 
 /// Translates a directive in `upstream`.
 pub fn upstream_directive(upstream: &mut Upstream, directive: &Directive) -> DirectiveOutcome {

@@ -7,9 +7,9 @@ use super::overlap::may_overlap;
 use crate::document::{ConfigDocument, ConfigTable};
 use crate::nginx::blocks::{Location, Server};
 use crate::nginx::level::Translation;
-use crate::nginx::settings::AccessSettings;
-use crate::nginx::values::{list, quoted};
+use crate::nginx::settings::{AccessSettings, RequestCondition};
 use crate::report::DirectiveOutcome;
+use crate::toml_values::{list, quoted};
 
 impl AccessSettings {
     /// Whether it restricts no request.
@@ -158,7 +158,7 @@ fn rules(server: &Server, access: &AccessSettings, glob: Option<&String>) -> Vec
     }
     let conditional = access.conditional_refusals.iter();
     let mut rules: Vec<ConfigTable> = conditional
-        .map(|it| refusal(table().key(&it.key, it.value.clone()), it.status))
+        .map(|it| refusal(with_condition(table(), Some(&it.condition)), it.status))
         .collect();
     if !access.refused_methods.is_empty() {
         let methods = table().key("methods", list(&access.refused_methods));
@@ -239,6 +239,14 @@ fn forward_auth(url: &str, fields: &[(String, String)]) -> String {
         quoted(url),
         pairs.join(", ")
     )
+}
+
+/// Adds a condition on requests.
+pub fn with_condition(table: ConfigTable, condition: Option<&RequestCondition>) -> ConfigTable {
+    match condition {
+        Some(condition) => table.key(&condition.key, &condition.value),
+        None => table,
+    }
 }
 
 /// The rule of `return` with a status of refusals.

@@ -11,8 +11,8 @@ use crate::document::{ConfigDocument, ConfigTable};
 use crate::nginx::blocks::{Location, Server};
 use crate::nginx::level::{Definitions, Translation};
 use crate::nginx::settings::{AddedField, LevelSettings};
-use crate::nginx::values::{key, list, quoted};
 use crate::path_globs::PathGlobs;
+use crate::toml_values::{key, list, quoted};
 
 /// The fields of some paths that were already written.
 struct WrittenFields {

@@ -4,7 +4,7 @@ use crate::document::{ConfigDocument, ConfigTable};
 use crate::nginx::blocks::Server;
 use crate::nginx::level::Translation;
 use crate::nginx::settings::AccessLogSetting;
-use crate::nginx::values::{list, quoted};
+use crate::toml_values::{list, quoted};
 
 /// A log with the servers that write to it.
 struct UsedLog<'s> {

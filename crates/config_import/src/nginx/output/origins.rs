@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::document::{ConfigDocument, ConfigTable};
 use crate::nginx::level::{Definitions, Upstream};
 use crate::nginx::settings::UpstreamSettings;
-use crate::nginx::values::quoted;
+use crate::toml_values::quoted;
 
 /// The parts of the URL of `proxy_pass` or `grpc_pass`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,15 +1,18 @@
 //! Redirects: `[[site.redirect]]`.
 
+use super::access::with_condition;
 use super::overlap::shares_paths;
 use super::routes::{confined_regex, globs_regex};
 use crate::document::{ConfigDocument, ConfigTable};
 use crate::nginx::blocks::{Location, LocationRank, Server};
 use crate::nginx::directives::{change_of, strip_own_host};
 use crate::nginx::level::Translation;
-use crate::nginx::settings::PathChange;
-use crate::nginx::values::quoted;
+use crate::nginx::maps::request_text;
+use crate::nginx::settings::{PathChange, Sourced};
 use crate::path_globs::PathGlobs;
 use crate::report::DirectiveOutcome;
+use crate::request_text::{RequestText, TextPart};
+use crate::toml_values::quoted;
 
 /// Writes the redirects of a site: those of the server, then those of locations by precedence.
 pub fn write_redirects(
@@ -30,53 +33,163 @@ pub fn write_redirects(
             document,
         );
         write_slash_redirect(server, location, document);
-        let Some(redirect) = &location.content.redirect else {
-            continue;
-        };
-        let (status, target) = &redirect.value;
-        match location_redirect(location, target) {
-            Some(pairs) => {
-                for (key, from, to) in pairs {
-                    document.push(redirect_table(&key, &from, &to, *status, redirect.entry));
-                }
-                report_taken(server, index, translation);
-            }
-            None => translation.report.change(
-                redirect.entry,
-                DirectiveOutcome::ByHand(
-                    "targets contain $1 to $9 and $query only, after the host".to_string(),
-                ),
-            ),
+        if let Some(redirect) = &location.content.redirect {
+            push_redirects(
+                redirect,
+                location_redirects(server, location, redirect),
+                document,
+            );
+            report_taken(server, index, translation);
         }
     }
     if let Some(redirect) = &server.content.redirect {
-        let (status, target) = &redirect.value;
-        let whole = own_url(target).or_else(|| {
-            let (_, to) = change_of("^/(.*)$", &strip_own_host(target))?;
-            Some(to)
-        });
-        match whole {
-            Some(to) => document.push(redirect_table("from", "/**", &to, *status, redirect.entry)),
-            None => translation.report.change(
-                redirect.entry,
-                DirectiveOutcome::ByHand(
-                    "a redirect leads to a path, or to a host by its name".to_string(),
-                ),
-            ),
-        }
+        push_redirects(redirect, server_redirects(server, redirect), document);
     }
 }
 
-/// The target if it is the requested URL with another scheme or port: `https://$host:8443$request_uri`.
-fn own_url(target: &str) -> Option<String> {
-    let (scheme, rest) = target.split_once("://")?;
-    let is_scheme = matches!(scheme, "http" | "https");
-    let hosts = ["$host", "$server_name"];
-    let after = hosts.iter().find_map(|host| rest.strip_prefix(host))?;
-    let port = after.strip_suffix("$request_uri")?;
-    let digits = port.strip_prefix(':').unwrap_or(port);
-    let is_port = port.is_empty() || digits.len() < port.len() && digits.parse::<u16>().is_ok();
-    (is_scheme && is_port).then(|| format!("{scheme}://$host{port}$request_uri"))
+/// Refuses the paths of redirects that have no equal: they must not lead to files or handlers instead.
+pub fn close_untranslated_redirects(server: &mut Server, translation: &mut Translation) {
+    let way =
+        "its paths are refused until then: targets contain $1 to $9, $query, and $host as host";
+    let mut by_hand = |entry: usize| {
+        let outcome = DirectiveOutcome::ByHand(way.to_string());
+        translation.report.change(entry, outcome);
+    };
+    let untranslated = |server: &Server, index: usize| {
+        let location = &server.locations[index];
+        let redirect = location.content.redirect.as_ref()?;
+        let is_lost = location_redirects(server, location, redirect).is_empty();
+        is_lost.then_some(redirect.entry)
+    };
+    for index in 0..server.locations.len() {
+        if let Some(entry) = untranslated(server, index) {
+            let location = &mut server.locations[index];
+            location.content.redirect = None;
+            location.settings.access.refusal = Some(503);
+            by_hand(entry);
+        }
+    }
+    let of_server = server.content.redirect.as_ref();
+    if let Some(redirect) = of_server.filter(|it| server_redirects(server, it).is_empty()) {
+        by_hand(redirect.entry);
+        server.content.redirect = None;
+        server.settings.access.refusal = Some(503);
+        // The redirect takes the paths of all locations.
+        server.locations.clear();
+    }
+}
+
+/// One redirect of a `return`.
+struct ReturnRedirect {
+    /// `from` or `regex`.
+    key: &'static str,
+    paths: String,
+    to: String,
+    /// The scheme of the requests, if the target depends on it.
+    scheme: Option<&'static str>,
+}
+
+fn push_redirects(
+    redirect: &Sourced<(u16, String)>,
+    redirects: Vec<ReturnRedirect>,
+    document: &mut ConfigDocument,
+) {
+    let status = redirect.value.0;
+    for it in redirects {
+        let table = redirect_table(it.key, &it.paths, &it.to, status, redirect.entry);
+        document.push(table.optional_key("scheme", it.scheme.map(quoted)));
+    }
+}
+
+/// The redirects of `return` in a server, for all paths; empty without an equal.
+fn server_redirects(server: &Server, redirect: &Sourced<(u16, String)>) -> Vec<ReturnRedirect> {
+    let redirects = targets(server, &redirect.value.1)
+        .into_iter()
+        .map(|(scheme, target)| {
+            let (front, path) = own_host(&target);
+            let to = match path {
+                "$request_uri" => path.to_string(),
+                path => change_of("^/(.*)$", path)?.1,
+            };
+            Some(ReturnRedirect {
+                key: "from",
+                paths: "/**".to_string(),
+                to: format!("{front}{to}"),
+                scheme,
+            })
+        });
+    redirects.collect::<Option<_>>().unwrap_or_default()
+}
+
+/// The redirects of `return` in a location; empty without an equal.
+fn location_redirects(
+    server: &Server,
+    location: &Location,
+    redirect: &Sourced<(u16, String)>,
+) -> Vec<ReturnRedirect> {
+    let mut redirects = Vec::new();
+    for (scheme, target) in targets(server, &redirect.value.1) {
+        let (front, path) = own_host(&target);
+        let Some(pairs) = location_redirect(location, path, !front.is_empty()) else {
+            return Vec::new();
+        };
+        redirects.extend(pairs.into_iter().map(|(key, paths, to)| ReturnRedirect {
+            key,
+            paths,
+            to: format!("{front}{to}"),
+            scheme,
+        }));
+    }
+    redirects
+}
+
+/// A target with the scheme of the request, as one for each scheme that the server has.
+fn targets(server: &Server, target: &str) -> Vec<(Option<&'static str>, String)> {
+    let target = strip_own_host(target);
+    let Some(rest) = target.strip_prefix("$scheme://") else {
+        return vec![(None, target)];
+    };
+    let has = |is_tls: bool| server.listens.iter().any(|it| it.is_tls == is_tls);
+    let schemes: &[&'static str] = match (has(false), has(true)) {
+        (true, true) => &["http", "https"],
+        (_, true) => &["https"],
+        _ => &["http"],
+    };
+    let condition = |scheme| (schemes.len() > 1).then_some(scheme);
+    let targets = schemes.iter();
+    targets
+        .map(|scheme| (condition(*scheme), format!("{scheme}://{rest}")))
+        .collect()
+}
+
+/// Splits a URL with the requested host in its host (`https://www.$host:8443`) from its path. Other targets are a path.
+fn own_host(target: &str) -> (String, &str) {
+    let other = (String::new(), target);
+    let Some((scheme, rest)) = target.split_once("://") else {
+        return other;
+    };
+    let ends = ["/", "$request_uri", "$uri", "$document_uri"];
+    let end = ends.iter().filter_map(|end| rest.find(end)).min();
+    let (host, path) = rest.split_at(end.unwrap_or(rest.len()));
+    let Some(host) = request_text(host, &|_| false).filter(RequestText::has_variables) else {
+        return other;
+    };
+    let mut text = String::new();
+    for part in host.parts() {
+        match part {
+            TextPart::Literal(part) => text.push_str(part),
+            TextPart::Variable(name) if name == "authority" => text.push_str("$authority"),
+            // nginx' server_name is the requested host, unless that has no site.
+            TextPart::Variable(name) if name == "host" || name == "site" => text.push_str("$host"),
+            _ => return other,
+        }
+    }
+    let port = text.split_once(':').map_or("80", |(_, port)| port);
+    match port.parse::<u16>() {
+        Ok(_) if path.is_empty() => (format!("{scheme}://{text}"), "/"),
+        Ok(_) => (format!("{scheme}://{text}"), path),
+        Err(_) => other,
+    }
 }
 
 fn write_changes(
@@ -88,13 +201,8 @@ fn write_changes(
     for change in changes {
         if let Some(status) = change.status {
             let regex = confined_regex(change, location, translation);
-            document.push(redirect_table(
-                "regex",
-                &regex,
-                &change.to,
-                status,
-                change.entry,
-            ));
+            let table = redirect_table("regex", &regex, &change.to, status, change.entry);
+            document.push(with_condition(table, change.condition.as_ref()));
         }
     }
 }
@@ -110,36 +218,39 @@ fn redirect_table(key: &str, from: &str, to: &str, status: u16, entry: usize) ->
     }
 }
 
-/// Kind, paths and target of the redirects of a location.
-fn location_redirect(location: &Location, target: &str) -> Option<Vec<(String, String, String)>> {
+/// Kind, paths and target of the redirects of a location. `has_host` if the target is the path of a URL.
+fn location_redirect(
+    location: &Location,
+    target: &str,
+    has_host: bool,
+) -> Option<Vec<(&'static str, String, String)>> {
     let is_regex =
         location.globs != PathGlobs::prefix(&location.text) && location.rank != LocationRank::Exact;
-    let target = strip_own_host(target);
     let has_whole_path = ["$request_uri", "$uri", "$document_uri"]
         .iter()
         .any(|name| target.contains(name));
+    let of_globs = |to: &str| {
+        let globs = location.globs.globs.iter();
+        globs
+            .map(|glob| ("from", glob.clone(), to.to_string()))
+            .collect()
+    };
+    if has_host && target == "$request_uri" {
+        return Some(of_globs(target));
+    }
     if is_regex && !has_whole_path && target.contains('$') {
-        let (regex, to) = change_of(&location.text, &target)?;
-        return Some(vec![("regex".to_string(), regex, to)]);
+        let (regex, to) = change_of(&location.text, target)?;
+        return Some(vec![("regex", regex, to)]);
     }
     if !target.contains('$') {
-        let (_, to) = change_of("^/$", &target)?;
-        let globs = location.globs.globs.iter();
-        return Some(
-            globs
-                .map(|glob| ("from".to_string(), glob.clone(), to.clone()))
-                .collect(),
-        );
+        let (_, to) = change_of("^/$", target)?;
+        return Some(of_globs(&to));
     }
-    let (_, to) = change_of("^/(.*)$", &target)?;
+    let (_, to) = change_of("^/(.*)$", target)?;
     if location.text == "/" && location.rank != LocationRank::Exact {
-        return Some(vec![("from".to_string(), "/**".to_string(), to)]);
+        return Some(vec![("from", "/**".to_string(), to)]);
     }
-    Some(vec![(
-        "regex".to_string(),
-        globs_regex(&location.globs.globs),
-        to,
-    )])
+    Some(vec![("regex", globs_regex(&location.globs.globs), to)])
 }
 
 /// nginx redirects `/app` to `/app/` if a location with a handler is `/app/`.
@@ -190,29 +301,31 @@ fn report_taken(server: &Server, index: usize, translation: &mut Translation) {
 
 #[cfg(test)]
 mod tests {
-    use super::own_url;
+    use super::own_host;
 
     #[test]
-    fn target_with_the_requested_host_and_path_is_kept() {
+    fn requested_host_is_split_from_the_path() {
         for (target, expected) in [
             (
                 "https://$host$request_uri",
-                Some("https://$host$request_uri"),
+                ("https://$host", "$request_uri"),
+            ),
+            ("https://$server_name/x", ("https://$host", "/x")),
+            ("https://www.$http_host", ("https://www.$authority", "/")),
+            ("https://$host:8443$uri", ("https://$host:8443", "$uri")),
+            (
+                "https://$host:x$request_uri",
+                ("", "https://$host:x$request_uri"),
             ),
             (
-                "https://$server_name$request_uri",
-                Some("https://$host$request_uri"),
+                "https://$hostile$request_uri",
+                ("", "https://$hostile$request_uri"),
             ),
-            (
-                "https://$host:8443$request_uri",
-                Some("https://$host:8443$request_uri"),
-            ),
-            ("https://$host:x$request_uri", None),
-            ("https://$hostile$request_uri", None),
-            ("https://www.a.example$request_uri", None),
-            ("/x", None),
+            ("https://a.example/$host", ("", "https://a.example/$host")),
+            ("/x", ("", "/x")),
         ] {
-            assert_eq!(own_url(target).as_deref(), expected, "{target}");
+            let (front, path) = own_host(target);
+            assert_eq!((front.as_str(), path), expected, "{target}");
         }
     }
 }

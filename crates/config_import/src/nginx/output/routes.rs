@@ -1,14 +1,15 @@
 //! Routes and rewrites: `[[site.route]]`, `[[site.rewrite]]`, and fallbacks of missing files.
 
+use super::access::with_condition;
 use super::origins::{OriginTables, PassUrl};
 use super::site::{FilePlace, SiteLayout};
 use crate::document::{ConfigDocument, ConfigTable};
 use crate::nginx::blocks::{Location, LocationRank, Server};
 use crate::nginx::level::Translation;
 use crate::nginx::settings::{PathChange, Sourced, UpstreamSettings};
-use crate::nginx::values::{key, quoted};
 use crate::path_globs::PathGlobs;
 use crate::report::DirectiveOutcome;
+use crate::toml_values::{key, quoted};
 
 /// An expression for the paths of globs, with the path without its first slash as capture.
 pub fn globs_regex(globs: &[String]) -> String {
@@ -74,6 +75,7 @@ fn write_changes(
         // A path that is replaced by itself stays.
         if change.to != "/$1" || regex != globs_regex(&["/**".to_string()]) {
             let table = rewrite_table("regex", &regex, &change.to, change.is_missing, change.entry);
+            let table = with_condition(table, change.condition.as_ref());
             document.push(table.comment(&change.comment));
         }
     }
@@ -423,7 +425,7 @@ impl RouteWriter<'_> {
                 .map(|it| it.address.clone())
                 .collect(),
         };
-        let servers = crate::nginx::values::list(&servers);
+        let servers = crate::toml_values::list(&servers);
         let script = settings
             .script
             .as_ref()
@@ -443,6 +445,7 @@ impl RouteWriter<'_> {
                 env = env.key(&key(name), quoted(value));
             }
             document.push_filled(env);
+            document.push_filled(program_cache_table(settings, translation));
         }
     }
 
@@ -487,7 +490,7 @@ impl RouteWriter<'_> {
             }
             table = self.common_keys(table, settings);
             document.push(table);
-            document.push_filled(cache_table(settings));
+            document.push_filled(cache_table(settings, translation));
             document.push_filled(request_table(settings));
         }
     }
@@ -536,12 +539,27 @@ impl RouteWriter<'_> {
 }
 
 /// The cache of a route, if it differs from the default.
-fn cache_table(settings: &UpstreamSettings) -> ConfigTable {
+fn cache_table(settings: &UpstreamSettings, translation: &mut Translation) -> ConfigTable {
     let mut table = ConfigTable::new("[site.route.cache]");
     if !settings.is_cached || settings.has_cache_exceptions {
         return table;
     }
-    table = table.optional_key("ttl", settings.cache_ttl.as_ref());
+    // nginx takes the first time for a status.
+    let mut times = settings.cache_times.iter();
+    let chosen = times.find(|it| it.value.is_of_success());
+    for other in &settings.cache_times {
+        let is_equal = chosen.is_some_and(|it| it.value.time == other.value.time);
+        let outcome = match is_equal {
+            true => DirectiveOutcome::Translated(
+                "also for other statuses that may be stored".to_string(),
+            ),
+            false => DirectiveOutcome::ByHand(
+                "one lifetime for all statuses: send Cache-Control with this one".to_string(),
+            ),
+        };
+        translation.report.change(other.entry, outcome);
+    }
+    table = table.optional_key("ttl", chosen.map(|it| &it.value.time));
     let uses = |name: &str| settings.stale_uses.iter().any(|it| it == name);
     // nginx has no time for stale responses; a day bounds them.
     if uses("updating") {
@@ -551,6 +569,15 @@ fn cache_table(settings: &UpstreamSettings) -> ConfigTable {
         table = table.key("stale_if_error", quoted("1d"));
     }
     table
+}
+
+/// The cache of a route to programs, which has no stale responses.
+fn program_cache_table(settings: &UpstreamSettings, translation: &mut Translation) -> ConfigTable {
+    let fresh_only = UpstreamSettings {
+        stale_uses: Vec::new(),
+        ..settings.clone()
+    };
+    cache_table(&fresh_only, translation)
 }
 
 /// Fields of requests to the origin.

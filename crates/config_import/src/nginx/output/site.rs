@@ -14,9 +14,9 @@ use crate::document::{ConfigDocument, ConfigTable};
 use crate::nginx::blocks::{Location, LocationRank, Server};
 use crate::nginx::level::Translation;
 use crate::nginx::settings::LevelSettings;
-use crate::nginx::values::{key, list, quoted};
 use crate::path_globs::PathGlobs;
 use crate::report::DirectiveOutcome;
+use crate::toml_values::{key, list, quoted};
 
 /// Where the files of a location are.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,74 @@
+//! The answer for a file that is missing: that of `try_files`, or of an inherited `error_page 404`.
+
+use std::collections::BTreeSet;
+
+use super::blocks::{Location, Server};
+use super::level::Translation;
+use super::settings::{MissingFallback, Sourced};
+use crate::report::DirectiveOutcome;
+
+/// Decides for each location of a server. A handler answers for missing files itself: an error page must not take its
+/// place, and files must not be sent where a handler would answer.
+pub fn resolve_missing_files(server: &mut Server, translation: &mut Translation) {
+    let mut idle: Vec<(usize, DirectiveOutcome)> = Vec::new();
+    let mut used = BTreeSet::new();
+    for location in server.locations.iter_mut().filter(|it| it.name.is_none()) {
+        let is_origin = location.content.proxy.is_some();
+        let is_handled = is_origin || location.content.fastcgi.is_some();
+        if is_handled && !location.content.is_missing {
+            drop_named_fallback(location, translation);
+            if let Some(fallback) = location.settings.missing_fallback.take() {
+                idle.push((fallback.entry, handler_outcome(location)));
+            }
+        } else if let Some(fallback) = location.settings.missing_fallback.take() {
+            used.insert(fallback.entry);
+            use_fallback(location, fallback);
+        }
+    }
+    for (entry, outcome) in idle {
+        let is_by_hand = matches!(outcome, DirectiveOutcome::ByHand(_));
+        // One location that needs work counts more than others that do not.
+        if is_by_hand || !used.contains(&entry) {
+            translation.report.change(entry, outcome);
+            used.insert(entry);
+        }
+    }
+}
+
+fn use_fallback(location: &mut Location, fallback: MissingFallback) {
+    location.content.try_files.get_or_insert_with(|| Sourced {
+        value: vec!["$uri".to_string(), fallback.target],
+        entry: fallback.entry,
+    });
+}
+
+/// The outcome of an error page with a handler beside the handler of the location.
+fn handler_outcome(location: &Location) -> DirectiveOutcome {
+    let settings = match location.content.proxy {
+        Some(_) => &location.settings.proxy,
+        None => &location.settings.fastcgi,
+    };
+    match settings.intercepts_errors {
+        true => DirectiveOutcome::ByHand(
+            "an error of an origin or a program is answered by a page, not by another handler"
+                .to_string(),
+        ),
+        false => DirectiveOutcome::NotNeeded(
+            "errors of origins and programs are sent unchanged".to_string(),
+        ),
+    }
+}
+
+/// `try_files $uri @name` beside a handler: files that exist would go to the one handler, other paths to the other.
+fn drop_named_fallback(location: &mut Location, translation: &mut Translation) {
+    let last = location.content.try_files.as_ref();
+    let is_named = last.is_some_and(|it| it.value.last().is_some_and(|it| it.starts_with('@')));
+    if !is_named {
+        return;
+    }
+    if let Some(try_files) = location.content.try_files.take() {
+        let way = "the location's own handler answers all its paths: write a route with missing for the other";
+        let outcome = DirectiveOutcome::ByHand(way.to_string());
+        translation.report.change(try_files.entry, outcome);
+    }
+}

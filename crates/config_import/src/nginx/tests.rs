@@ -1,0 +1,341 @@
+//! Single directives, and how they work together.
+
+use std::path::Path;
+
+use lowroad_config::{Config, RouteTo, RuleAction};
+
+use super::import_text;
+use crate::{ConfigImport, DirectiveOutcome};
+
+/// Imports the content of `http`.
+fn import(text: &str) -> ConfigImport {
+    let text = format!("http {{\n{text}\n}}\n");
+    let import = import_text(&text, Path::new("nginx.conf")).expect("a configuration");
+    assert!(import.problems.is_empty(), "{:?}", import.problems);
+    import
+}
+
+fn config(import: &ConfigImport) -> Config {
+    lowroad_config::parse(&import.text, Path::new("lowroad.toml")).expect("a valid configuration")
+}
+
+/// The outcome of the directive with this text.
+fn outcome<'i>(import: &'i ConfigImport, directive: &str) -> &'i DirectiveOutcome {
+    let mut entries = import.report.entries().iter();
+    let entry = entries.find(|entry| entry.directive == directive);
+    &entry
+        .unwrap_or_else(|| panic!("{directive} in {}", import.report))
+        .outcome
+}
+
+fn is_by_hand(import: &ConfigImport, directive: &str) -> bool {
+    matches!(outcome(import, directive), DirectiveOutcome::ByHand(_))
+}
+
+fn origins(import: &ConfigImport) -> Vec<String> {
+    let config = config(import);
+    let routes = config.sites.iter().flat_map(|site| &site.routes);
+    let to_origin = routes.filter_map(|route| match &route.to {
+        RouteTo::Origin(origin) => {
+            let path = route.pattern.to_string();
+            let server = origin.servers[0].url.to_string();
+            Some(format!("{path} {server} {}", route.missing))
+        }
+        _ => None,
+    });
+    to_origin.collect()
+}
+
+const FALLBACK: &str =
+    "location @fb { proxy_pass http://127.0.0.1:2; proxy_set_header Host $host; }";
+const FIRST: &str = "proxy_pass http://127.0.0.1:1; proxy_set_header Host $host;";
+
+#[test]
+fn error_page_beside_an_origin_keeps_the_origin() {
+    for (error_page, intercepts, by_hand) in [
+        ("error_page 404 @fb", "", false),
+        ("error_page 404 = @fb", "proxy_intercept_errors on;", true),
+        (
+            "error_page 404 =200 /x.html",
+            "proxy_intercept_errors on;",
+            true,
+        ),
+        (
+            "error_page 404 = /index.php",
+            "proxy_intercept_errors on;",
+            true,
+        ),
+        (
+            "error_page 404 https://b.example/",
+            "proxy_intercept_errors on;",
+            true,
+        ),
+        (
+            "error_page 404 500 = @fb",
+            "proxy_intercept_errors on;",
+            true,
+        ),
+    ] {
+        for text in [
+            format!("server {{ location / {{ {FIRST} {intercepts} {error_page}; }} {FALLBACK} }}"),
+            format!("server {{ location / {{ {error_page}; {FIRST} {intercepts} }} {FALLBACK} }}"),
+            format!("server {{ {error_page}; {intercepts} location / {{ {FIRST} }} {FALLBACK} }}"),
+        ] {
+            let import = import(&text);
+            let first = "/** http://127.0.0.1:1 false".to_string();
+            assert_eq!(origins(&import), [first], "{text}\n{}", import.text);
+            assert_eq!(
+                is_by_hand(&import, error_page),
+                by_hand,
+                "{text}\n{}",
+                import.report
+            );
+        }
+    }
+}
+
+#[test]
+fn error_page_of_missing_files_is_inherited() {
+    let import = import(&format!(
+        "server {{ root /srv; error_page 404 = @fb; location / {{ }} location /own/ {{ error_page 404 /404.html; }} {FALLBACK} }}"
+    ));
+    assert_eq!(
+        origins(&import),
+        ["/** http://127.0.0.1:2 true"],
+        "{}",
+        import.text
+    );
+}
+
+#[test]
+fn named_fallback_beside_an_origin_publishes_no_files() {
+    let import = import(&format!(
+        "server {{ root /srv/app; location / {{ try_files $uri @fb; {FIRST} }} {FALLBACK} }}"
+    ));
+    assert_eq!(
+        origins(&import),
+        ["/** http://127.0.0.1:1 false"],
+        "{}",
+        import.text
+    );
+    assert!(
+        is_by_hand(&import, "try_files $uri @fb"),
+        "{}",
+        import.report
+    );
+}
+
+#[test]
+fn return_of_a_server_without_root_is_a_redirect() {
+    for (target, expected) in [
+        ("$scheme://b.example$request_uri", "http://b.example/$1"),
+        ("$scheme://b.example", "http://b.example"),
+        ("https://b.example", "https://b.example"),
+        ("https://b.example$request_uri", "https://b.example"),
+        (
+            "$scheme://www.$host$request_uri",
+            "http://www.$host$request_uri",
+        ),
+        ("https://$host$request_uri", "https://$host"),
+        ("https://$host:8443$request_uri", "https://$host:8443"),
+        ("https://$host/login", "https://$host/login"),
+    ] {
+        for names in ["", "server_name a.example;"] {
+            for place in [
+                format!("return 301 {target};"),
+                format!("location / {{ return 301 {target}; }}"),
+            ] {
+                let import = import(&format!("server {{ listen 80; {names} {place} }}"));
+                let config = config(&import);
+                assert_eq!(
+                    config.sites.len(),
+                    1,
+                    "{place}\n{}\n{}",
+                    import.text,
+                    import.report
+                );
+                let redirects = &config.sites[0].redirects;
+                assert_eq!(
+                    redirects.len(),
+                    1,
+                    "{place}\n{}\n{}",
+                    import.text,
+                    import.report
+                );
+                let to = redirects[0].to.to_string();
+                assert!(to.starts_with(expected), "{target}: {to}");
+            }
+        }
+    }
+}
+
+#[test]
+fn redirects_without_an_equal_publish_nothing() {
+    for place in [
+        "return 302 https://sso.example/$cookie_a;",
+        "location / { return 302 https://sso.example/$cookie_a; }",
+    ] {
+        let import = import(&format!("server {{ listen 80; {place} }}"));
+        let config = config(&import);
+        let rule = &config.sites[0].access[0];
+        assert_eq!(rule.action, RuleAction::Deny(503), "{}", import.text);
+        assert_eq!(rule.pattern.to_string(), "/**");
+        assert_eq!(import.report.counts().by_hand, 1, "{}", import.report);
+    }
+}
+
+#[test]
+fn scheme_of_the_request_stays_in_redirects() {
+    let import = import(
+        "server { listen 80; listen 443 ssl; server_name a.example; ssl_certificate /c; ssl_certificate_key /k; \
+         return 301 $scheme://b.example$request_uri; }",
+    );
+    let config = config(&import);
+    let schemes = config.sites[0].redirects.iter();
+    let schemes: Vec<_> = schemes
+        .map(|it| (it.to.to_string(), it.conditions.is_https))
+        .collect();
+    assert_eq!(
+        schemes,
+        [
+            ("http://b.example/$1".to_string(), Some(false)),
+            ("https://b.example/$1".to_string(), Some(true))
+        ]
+    );
+}
+
+#[test]
+fn lifetimes_of_caches_are_reported_as_they_are() {
+    let cached = "proxy_cache_path /c keys_zone=z:1m; server { proxy_cache_valid 200 10m; proxy_cache_valid 404 1m;";
+    let text = format!("{cached} location / {{ {FIRST} proxy_cache z; }} }}");
+    let import = import(&text);
+    assert_eq!(
+        *outcome(&import, "proxy_cache_valid 200 10m"),
+        DirectiveOutcome::Translated("also for other statuses that may be stored".to_string())
+    );
+    assert!(
+        is_by_hand(&import, "proxy_cache_valid 404 1m"),
+        "{}",
+        import.report
+    );
+    assert!(import.text.contains("ttl = \"10m\""), "{}", import.text);
+    // Without a zone, or with conditions, nothing is stored.
+    for rest in ["", "proxy_cache z; proxy_no_cache $cookie_a;"] {
+        let import = self::import(&format!("{cached} location / {{ {FIRST} {rest} }} }}"));
+        assert!(
+            matches!(
+                outcome(&import, "proxy_cache_valid 200 10m"),
+                DirectiveOutcome::NotNeeded(_) | DirectiveOutcome::ByHand(_)
+            ),
+            "{}",
+            import.report
+        );
+        assert!(!import.text.contains("ttl"), "{}", import.text);
+    }
+}
+
+#[test]
+fn maps_are_used_in_requests_to_origins_and_programs() {
+    let import = import(
+        "map $http_user_agent $kind { default plain; ~*bot robot; }\n\
+         map $host $tenant { a.example one; }\n\
+         server { root /srv;\n\
+         location / { proxy_pass http://127.0.0.1:1; proxy_set_header Host $host; proxy_set_header X-Kind \"${kind}_$remote_addr\"; }\n\
+         location ~ \\.php$ { fastcgi_pass 127.0.0.1:9000; fastcgi_param TENANT $tenant; fastcgi_param WHO $http_x_who; }\n}",
+    );
+    assert_eq!(import.report.counts().by_hand, 0, "{}", import.report);
+    let names: Vec<String> = config(&import)
+        .maps
+        .iter()
+        .map(|it| it.name.clone())
+        .collect();
+    assert_eq!(names, ["kind", "tenant"]);
+    for line in [
+        "set.X-Kind = \"${map_kind}_$client\"",
+        "TENANT = \"$map_tenant\"",
+        "WHO = \"$header_x_who\"",
+    ] {
+        assert!(import.text.contains(line), "{line} in {}", import.text);
+    }
+}
+
+#[test]
+fn odd_entries_of_maps_are_left_out_and_reported() {
+    let import = import(
+        "map $uri $kind { default plain; /a one; ~^/(?<x>b) $x; ~(?=c) three; \\~d four; \\*.e five; }\n\
+         server { root /srv; add_header X-Kind $kind; }",
+    );
+    let DirectiveOutcome::ByHand(way) = outcome(&import, "map $uri $kind") else {
+        panic!("{}", import.report);
+    };
+    assert!(
+        way.contains("~^/(?<x>b) $x") && way.contains("~(?=c)"),
+        "{way}"
+    );
+    let config = config(&import);
+    let map = &config.maps[0].entries;
+    assert_eq!(map.find(b"/a"), Some("one"));
+    assert_eq!(map.find(b"~d"), Some("four"), "{}", import.text);
+    assert_eq!(map.find(b"xd"), None);
+    assert_eq!((map.find(b"*.e"), map.find(b"x.e")), (Some("five"), None));
+}
+
+#[test]
+fn incomplete_maps_open_no_protected_path() {
+    let import = import(
+        "map $uri $bad { default 0; ~(?=c) 1; /x 1; }\n\
+         server { root /srv; location /in/ { if ($bad) { return 403; } } }",
+    );
+    assert!(is_by_hand(&import, "if ($bad)"), "{}", import.report);
+    let config = config(&import);
+    let rule = &config.sites[0].access[0];
+    assert_eq!(
+        (rule.pattern.to_string().as_str(), &rule.action),
+        ("/in/**", &RuleAction::Deny(403))
+    );
+    assert!(rule.conditions.variables.is_empty());
+}
+
+#[test]
+fn conditions_on_values_of_maps_are_translated() {
+    let import = import(
+        "map $http_user_agent $mobile { default 0; ~*phone 1; }\n\
+         server { root /srv; if ($mobile = 1) { return 302 https://m.example$request_uri; }\n\
+         if ($mobile != 0) { rewrite ^/a$ /b last; }\n\
+         location /x { if ($mobile ~ ^[12]) { return 403; } if ($http_x_old = 1) { return 301 /new; } } }",
+    );
+    assert_eq!(import.report.counts().by_hand, 0, "{}", import.report);
+    let config = config(&import);
+    let site = &config.sites[0];
+    assert_eq!(site.redirects.len(), 2, "{}", import.text);
+    assert_eq!(site.rewrites.len(), 1);
+    for line in [
+        "variable = \"$map_mobile=1\"",
+        "not = { variable = \"$map_mobile=0\" }",
+        "variable = \"$map_mobile=~^[12]\"",
+        "header = \"X-Old: 1\"",
+    ] {
+        assert!(import.text.contains(line), "{line} in {}", import.text);
+    }
+}
+
+#[test]
+fn refused_handshakes_are_those_of_the_sites_at_the_address() {
+    let reject = "server { listen 443 ssl default_server; ssl_reject_handshake on; }";
+    let secure = "server { listen 443 ssl; server_name b.example; root /b; ssl_certificate /c; ssl_certificate_key /k; }";
+    let plain = "server { listen 80; server_name a.example; root /a; }";
+    let import = import(&format!("{reject} {plain}"));
+    assert_eq!(import.report.counts().by_hand, 0, "{}", import.report);
+    let config = config(&import);
+    assert_eq!(config.sites.len(), 1, "{}", import.text);
+    assert!(config.sites[0].tls.is_none());
+    let import = self::import(&format!("{reject} {secure} {plain}"));
+    assert_eq!(import.report.counts().by_hand, 0, "{}", import.report);
+    let text = &import.text;
+    assert!(text.matches("strict_sni = true").count() == 1, "{text}");
+    assert_eq!(self::config(&import).sites.len(), 2, "{text}");
+    // Its plain listener stays.
+    let both = "server { listen 80 default_server; listen 443 ssl default_server; ssl_reject_handshake on; root /d; }";
+    let import = self::import(&format!("{both} {secure}"));
+    assert_eq!(self::config(&import).sites.len(), 2, "{}", import.text);
+}
