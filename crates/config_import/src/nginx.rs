@@ -6,13 +6,16 @@ use crate::ConfigImport;
 use crate::document::ConfigDocument;
 
 mod blocks;
+mod definitions;
 mod directives;
 mod include;
 mod level;
 mod lexer;
+mod locations;
 mod maps;
 mod missing_files;
 mod output;
+mod servers;
 mod settings;
 mod tree;
 mod values;

@@ -4,6 +4,7 @@
 mod difference;
 mod exchange;
 mod request_list;
+mod server_stream;
 
 use std::io::Read;
 use std::time::{Duration, Instant};
@@ -51,20 +52,21 @@ pub fn run(args: &CompareArgs) -> Result<CompareOutcome, String> {
             exchange(&from, request, host, &fields),
             exchange(&to, request, host, &fields),
         );
-        let lines = match responses {
-            (Ok(expected), Ok(actual)) => differences(&expected, &actual, host, &filter),
-            (Err(error), _) => vec![format!("{}: {error}", args.from)],
-            (_, Err(error)) => vec![format!("{}: {error}", args.to)],
+        let (count, lines) = match responses {
+            (Ok(expected), Ok(actual)) => {
+                let lines = differences(&expected, &actual, &from.url_of(host), &filter);
+                let is_equal = lines.is_empty();
+                (if is_equal { &mut equal } else { &mut different }, lines)
+            }
+            (Err(error), _) => (&mut failed, vec![format!("{}: {error}", args.from)]),
+            (_, Err(error)) => (&mut failed, vec![format!("{}: {error}", args.to)]),
         };
-        match &lines[..] {
-            [] => equal += 1,
-            [line] if line.starts_with("http://") => failed += 1,
-            _ => different += 1,
-        }
+        *count += 1;
         if !lines.is_empty() {
             let method = request.method.as_str();
+            // Of the same path, another site may answer equally.
             terminal_output::out(format_args!(
-                "{method} {}\n  {}\n",
+                "{method} {host}{}\n  {}\n",
                 request.target,
                 lines.join("\n  ")
             ))?;

@@ -8,6 +8,7 @@ use super::tree::Directive;
 use crate::report::DirectiveOutcome;
 
 mod access;
+mod cache;
 mod changes;
 mod conditions;
 mod fastcgi;
@@ -42,6 +43,7 @@ pub type TableLine = (&'static str, Handling);
 pub fn translate(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
     let tables = [
         access::TABLE,
+        cache::TABLE,
         changes::TABLE,
         fastcgi::TABLE,
         fields::TABLE,

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::blocks::{Location, Server};
 use super::level::Translation;
+use super::locations::Location;
+use super::servers::Server;
 use super::settings::{MissingFallback, Sourced};
 use crate::report::DirectiveOutcome;
 

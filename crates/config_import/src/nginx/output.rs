@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use crate::document::{ConfigDocument, ConfigTable};
 use crate::report::DirectiveOutcome;
 
-use super::blocks::{Location, LocationRank, Server, sort_locations};
 use super::directives::is_to_https;
 use super::level::Translation;
+use super::locations::{Location, LocationRank, sort_locations};
 use super::missing_files::resolve_missing_files;
+use super::servers::Server;
 use super::settings::LocationContent;
 use crate::path_globs::PathGlobs;
 
@@ -18,6 +19,7 @@ mod logs;
 mod origins;
 mod overlap;
 mod redirects;
+mod rewrites;
 mod routes;
 mod site;
 

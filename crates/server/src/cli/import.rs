@@ -34,7 +34,7 @@ pub struct CompareArgs {
     /// The requests: lines of METHOD and URL, or an access log in the combined or extended format; - is standard input
     #[arg(value_name = "FILE")]
     pub requests: PathBuf,
-    /// The server with the expected responses: http://HOST:PORT
+    /// The server with the expected responses: http://HOST:PORT, or https:// without verification of its certificate
     #[arg(long, value_name = "URL")]
     pub from: String,
     /// The server to compare: http://HOST:PORT

@@ -46,11 +46,11 @@ impl FieldFilter {
     }
 }
 
-/// A line for each difference. `host` is the Host of the request, which nginx repeats in Location.
+/// A line for each difference. `own` is the requested scheme and host, which nginx repeats in Location.
 pub fn differences(
     expected: &ServerResponse,
     actual: &ServerResponse,
-    host: &str,
+    own: &str,
     filter: &FieldFilter,
 ) -> Vec<String> {
     let mut lines = Vec::new();
@@ -66,7 +66,7 @@ pub fn differences(
         .filter(|name| !(is_own_page && (name.starts_with("content-") || *name == "cache-control")))
         .collect();
     for name in names {
-        let (one, other) = (field(expected, name, host), field(actual, name, host));
+        let (one, other) = (field(expected, name, own), field(actual, name, own));
         if one != other {
             let show = |value: Option<String>| value.unwrap_or_else(|| "(none)".to_string());
             lines.push(format!("{name}: {} | {}", show(one), show(other)));
@@ -96,7 +96,7 @@ fn is_own_page(body: &[u8]) -> bool {
 }
 
 /// The value of a field in a form that doesn't depend on the order of elements, case and the form of a URL.
-fn field(response: &ServerResponse, name: &str, host: &str) -> Option<String> {
+fn field(response: &ServerResponse, name: &str, own: &str) -> Option<String> {
     let values = response.fields.iter().filter(|(other, _)| other == name);
     let values: Vec<&str> = values.map(|(_, value)| &**value).collect();
     if values.is_empty() {
@@ -104,7 +104,7 @@ fn field(response: &ServerResponse, name: &str, host: &str) -> Option<String> {
     }
     let joined = values.join(", ");
     Some(match name {
-        "location" => own_path(&joined, host).to_string(),
+        "location" => own_path(&joined, own).to_string(),
         "cache-control" => {
             let mut elements: Vec<&str> = joined.split(',').map(str::trim).collect();
             elements.sort_unstable();
@@ -123,8 +123,8 @@ fn field(response: &ServerResponse, name: &str, host: &str) -> Option<String> {
 }
 
 /// The path of a Location at the requested host, to which nginx adds the port of its listener.
-fn own_path<'v>(location: &'v str, host: &str) -> &'v str {
-    let Some(rest) = location.strip_prefix(&format!("http://{host}")) else {
+fn own_path<'v>(location: &'v str, own: &str) -> &'v str {
+    let Some(rest) = location.strip_prefix(own) else {
         return location;
     };
     let path = match rest.strip_prefix(':') {
@@ -154,7 +154,12 @@ mod tests {
     }
 
     fn compare(one: &ServerResponse, other: &ServerResponse) -> Vec<String> {
-        differences(one, other, "h:1", &FieldFilter::new(&["X-Own".to_string()]))
+        differences(
+            one,
+            other,
+            "http://h:1",
+            &FieldFilter::new(&["X-Own".to_string()]),
+        )
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! One request to a server, on a new connection. `lowroad_http` parses the response.
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use lowroad_http::h1::{BodyLen, H1Client, H1ClientEvent};
 use lowroad_http::limits::RequestLimits;
 
 use super::request_list::ListedRequest;
+use super::server_stream::ServerStream;
 
 /// The time for each wait for bytes.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -23,21 +24,27 @@ pub struct HttpServer {
     pub authority: String,
     /// `HOST:PORT`
     address: String,
+    is_tls: bool,
 }
 
 impl HttpServer {
-    /// Reads `http://HOST:PORT`.
+    /// Reads `http://HOST:PORT` or `https://HOST:PORT`.
     ///
     /// # Errors
     /// Another scheme, or a path.
     pub fn parse(url: &str) -> Result<HttpServer, String> {
         let refusal = || {
-            format!("{url:?} is not the URL of a server; allowed: http://HOST:PORT, without a path")
+            format!(
+                "{url:?} is not the URL of a server; allowed: http://HOST:PORT and https://HOST:PORT, without a path"
+            )
         };
-        let authority = url
-            .strip_prefix("http://")
-            .ok_or_else(refusal)?
-            .trim_end_matches('/');
+        let (scheme, rest) = url.split_once("://").ok_or_else(refusal)?;
+        let (is_tls, port) = match scheme {
+            "http" => (false, 80),
+            "https" => (true, 443),
+            _ => return Err(refusal()),
+        };
+        let authority = rest.trim_end_matches('/');
         let is_valid = !authority.is_empty()
             && authority
                 .bytes()
@@ -53,13 +60,42 @@ impl HttpServer {
         let address = if has_port {
             authority.to_string()
         } else {
-            format!("{authority}:80")
+            format!("{authority}:{port}")
         };
         Ok(HttpServer {
             authority: authority.to_string(),
             address,
+            is_tls,
         })
     }
+
+    /// The URL of a host at this server.
+    pub fn url_of(&self, host: &str) -> String {
+        match self.is_tls {
+            true => format!("https://{host}"),
+            false => format!("http://{host}"),
+        }
+    }
+
+    /// Connects; with TLS for a site with the name in `host`.
+    fn connect(&self, host: &str) -> io::Result<ServerStream> {
+        let socket = TcpStream::connect(&self.address)?;
+        socket.set_read_timeout(Some(TIMEOUT))?;
+        socket.set_write_timeout(Some(TIMEOUT))?;
+        match self.is_tls {
+            true => ServerStream::encrypt(socket, host_name(host)),
+            false => Ok(ServerStream::Plain(socket)),
+        }
+    }
+}
+
+/// The host without its port.
+fn host_name(host: &str) -> &str {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|it| it.is_ascii_digit()) => name,
+        _ => host,
+    };
+    name.trim_matches(['[', ']'])
 }
 
 /// A response of a server.
@@ -83,9 +119,7 @@ pub fn exchange(
     host: &str,
     fields: &str,
 ) -> io::Result<ServerResponse> {
-    let mut stream = TcpStream::connect(&server.address)?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
+    let mut stream = server.connect(host)?;
     let mut client = H1Client::default();
     let mut head = Vec::new();
     // Without persistence, a body of unknown length ends with the connection (RFC 9112 §6.3).
@@ -99,12 +133,12 @@ pub fn exchange(
             &mut head,
         )
         .map_err(|_| invalid("the request could not be written"))?;
-    stream.write_all(&head)?;
+    stream.send(&head)?;
     let mut response = ServerResponse::default();
     let mut input = Vec::new();
     let mut chunk = vec![0; READ_LEN];
     loop {
-        let len = stream.read(&mut chunk)?;
+        let len = stream.receive(&mut chunk)?;
         if len == 0 {
             let is_complete = client.handle_eof().unwrap_or(false);
             return match is_complete {
@@ -169,6 +203,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn name_in_the_handshake_has_no_port() {
+        for (host, name) in [
+            ("a.example:81", "a.example"),
+            ("a", "a"),
+            ("[::1]:81", "::1"),
+        ] {
+            assert_eq!(host_name(host), name);
+        }
+    }
+
+    #[test]
     fn urls_of_servers_are_read() {
         let address = |url: &str| HttpServer::parse(url).map(|it| it.address).ok();
         assert_eq!(
@@ -177,7 +222,8 @@ mod tests {
         );
         assert_eq!(address("http://a.example").as_deref(), Some("a.example:80"));
         assert_eq!(address("http://[::1]").as_deref(), Some("[::1]:80"));
-        for url in ["https://a", "a:80", "http://", "http://a/b"] {
+        assert_eq!(address("https://a/").as_deref(), Some("a:443"));
+        for url in ["ftp://a", "a:80", "http://", "http://a/b"] {
             assert_eq!(address(url), None, "{url}");
         }
     }

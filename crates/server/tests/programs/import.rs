@@ -345,11 +345,14 @@ fn comparison_prints_differences_and_fails() {
     assert_eq!(compared.status.code(), Some(1));
     let printed = text(&compared.stdout);
     assert!(
-        printed.contains("GET /a.txt\n  body: 3 bytes | 4 bytes, different from byte 0\n"),
+        printed.contains(&format!(
+            "GET {}/a.txt\n  body: 3 bytes | 4 bytes, different from byte 0\n",
+            one.address()
+        )),
         "{printed}"
     );
     assert!(
-        printed.contains("GET /b.txt\n  status: 404 | 200\n"),
+        printed.contains("/b.txt\n  status: 404 | 200\n"),
         "{printed}"
     );
     assert!(
@@ -358,6 +361,32 @@ fn comparison_prints_differences_and_fails() {
     );
     let same = run(&["compare", &list, "--from", &from, "--to", &from]);
     assert_eq!(same.status.code(), Some(0), "{}", text(&same.stdout));
+}
+
+#[test]
+fn sites_with_tls_are_compared_by_the_name_of_the_request() {
+    let folder = TempFolder::new();
+    folder.file("root/a.txt", "one");
+    let config = "[[site]]\nnames = \"site.example\"\nroot = \"root\"\n[site.tls]\nlisten = \"127.0.0.1:0\"\n\
+                  local = true\nstrict_sni = true\n";
+    let file = folder.file("lowroad.toml", config);
+    let mut command = Command::new(PROGRAM);
+    // The local authority creates its files there.
+    command.env("XDG_DATA_HOME", folder.path());
+    command.args(["run", "-c"]).arg(file).stdin(Stdio::null());
+    let server = TestServer::spawn(command);
+    let url = format!("https://{}", server.address());
+    let list = folder.file("list", "/a.txt\n/b\n").display().to_string();
+    let arguments = ["compare", &list, "--from", &url, "--to", &url, "--host"];
+    let same = run(&[&arguments[..], &["site.example"]].concat());
+    assert_eq!(same.status.code(), Some(0), "{}", text(&same.stdout));
+    // The handshake for another name is refused.
+    let other = run(&[&arguments[..], &["other.example"]].concat());
+    assert!(
+        text(&other.stdout).contains("0 equal, 0 different, 2 failed"),
+        "{}",
+        text(&other.stdout)
+    );
 }
 
 #[test]

@@ -1,10 +1,7 @@
 //! FastCGI servers: `fastcgi_…`.
 
-use super::proxy::{
-    NO_VARIABLE, cache, cache_exception, cache_key, cache_valid, hide_header, intercept_errors,
-    on_is_default, set_timeout, use_stale,
-};
-use super::{Handling, Handling::NotNeeded, Handling::Translate, TableLine};
+use super::proxy::{NO_VARIABLE, hide_header, intercept_errors, on_is_default, set_timeout};
+use super::{Handling::NotNeeded, Handling::Translate, TableLine};
 use crate::nginx::level::Level;
 use crate::nginx::settings::Sourced;
 use crate::nginx::tree::Directive;
@@ -23,28 +20,6 @@ pub const TABLE: &[TableLine] = &[
     ("fastcgi_keep_conn", Translate(keep_connections)),
     ("fastcgi_hide_header", Translate(hide_header)),
     ("fastcgi_intercept_errors", Translate(intercept_errors)),
-    ("fastcgi_cache", Translate(cache)),
-    ("fastcgi_cache_valid", Translate(cache_valid)),
-    ("fastcgi_cache_use_stale", Translate(use_stale)),
-    ("fastcgi_cache_key", Translate(cache_key)),
-    (
-        "fastcgi_cache_lock",
-        NotNeeded("equal misses share one request (request coalescing)"),
-    ),
-    (
-        "fastcgi_cache_min_uses",
-        NotNeeded("the eviction keeps responses that are used again"),
-    ),
-    (
-        "fastcgi_cache_background_update",
-        NotNeeded("stale-while-revalidate does this"),
-    ),
-    ("fastcgi_cache_bypass", Translate(cache_exception)),
-    ("fastcgi_no_cache", Translate(cache_exception)),
-    (
-        "fastcgi_ignore_headers",
-        Handling::ByHand("change Cache-Control in the program"),
-    ),
     (
         "fastcgi_split_path_info",
         NotNeeded("the path after a script's name is PATH_INFO"),

@@ -5,8 +5,9 @@
 
 use super::overlap::may_overlap;
 use crate::document::{ConfigDocument, ConfigTable};
-use crate::nginx::blocks::{Location, Server};
 use crate::nginx::level::Translation;
+use crate::nginx::locations::Location;
+use crate::nginx::servers::Server;
 use crate::nginx::settings::{AccessSettings, RequestCondition};
 use crate::report::DirectiveOutcome;
 use crate::toml_values::{list, quoted};

@@ -1,8 +1,8 @@
 //! Access logs: `[log]` and `[[log.access]]`.
 
 use crate::document::{ConfigDocument, ConfigTable};
-use crate::nginx::blocks::Server;
 use crate::nginx::level::Translation;
+use crate::nginx::servers::Server;
 use crate::nginx::settings::AccessLogSetting;
 use crate::toml_values::{list, quoted};
 

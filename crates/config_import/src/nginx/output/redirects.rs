@@ -2,12 +2,13 @@
 
 use super::access::with_condition;
 use super::overlap::shares_paths;
-use super::routes::{confined_regex, globs_regex};
+use super::rewrites::{confined_regex, globs_regex};
 use crate::document::{ConfigDocument, ConfigTable};
-use crate::nginx::blocks::{Location, LocationRank, Server};
 use crate::nginx::directives::{change_of, strip_own_host};
 use crate::nginx::level::Translation;
+use crate::nginx::locations::{Location, LocationRank};
 use crate::nginx::maps::request_text;
+use crate::nginx::servers::Server;
 use crate::nginx::settings::{PathChange, Sourced};
 use crate::path_globs::PathGlobs;
 use crate::report::DirectiveOutcome;

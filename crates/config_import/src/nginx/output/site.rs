@@ -7,12 +7,14 @@ use super::fields::{write_cache_control, write_fields};
 use super::origins::OriginTables;
 use super::overlap::shares_paths;
 use super::redirects::write_redirects;
-use super::routes::{write_rewrites, write_routes};
+use super::rewrites::write_rewrites;
+use super::routes::write_routes;
 use lowroad_config::PathPattern;
 
 use crate::document::{ConfigDocument, ConfigTable};
-use crate::nginx::blocks::{Location, LocationRank, Server};
 use crate::nginx::level::Translation;
+use crate::nginx::locations::{Location, LocationRank};
+use crate::nginx::servers::Server;
 use crate::nginx::settings::LevelSettings;
 use crate::path_globs::PathGlobs;
 use crate::report::DirectiveOutcome;

@@ -1,0 +1,177 @@
+//! Locations: their paths, their content and their order of precedence.
+
+use super::blocks::{by_hand, simple_directives};
+use super::include::flat;
+use super::level::Translation;
+use super::settings::{LevelSettings, LocationContent};
+use super::tree::Directive;
+use crate::path_globs::PathGlobs;
+use crate::report::DirectiveOutcome;
+
+/// The order in which locations are compared with a path: by this rank, then prefixes by their length, then by place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LocationRank {
+    /// `=`
+    Exact,
+    /// `~` in another location, or a prefix longer than one with `^~`
+    Nested,
+    /// `^~`
+    FinalPrefix,
+    /// `~` and `~*`
+    Regex,
+    /// A prefix.
+    Prefix,
+}
+
+/// One `location`.
+#[derive(Clone, Debug)]
+pub struct Location {
+    /// The rank.
+    pub rank: LocationRank,
+    /// The prefix or the path; the expression of `~`.
+    pub text: String,
+    /// The name of `@name`; such a location has no paths.
+    pub name: Option<String>,
+    /// The paths.
+    pub globs: PathGlobs,
+    /// The settings.
+    pub settings: LevelSettings,
+    /// The content.
+    pub content: LocationContent,
+    /// The directive in the report.
+    pub entry: usize,
+    /// The directive as text, for comments.
+    pub comment: String,
+}
+
+/// Reads a location and those in it. Inner locations come before the outer one.
+pub fn read_location(
+    translation: &mut Translation,
+    directive: &Directive,
+    settings: &LevelSettings,
+    outer: Option<&Location>,
+    locations: &mut Vec<Location>,
+) {
+    let mut settings = settings.clone();
+    settings.access.refusal = None;
+    let Some(mut location) = location_paths(directive, outer, settings) else {
+        let way = "its expression has no equal pattern; write the paths as globs";
+        by_hand(translation, directive, way);
+        return;
+    };
+    let children = flat(directive.children());
+    let inherited = std::mem::take(&mut location.settings);
+    (location.settings, location.content) = simple_directives(translation, &children, inherited);
+    let mut difference = String::new();
+    if location.globs.is_wider {
+        difference = "the globs match more paths than the expression".to_string();
+    } else if directive.arg(0) == "~*"
+        && location.text.contains(|it: char| it.is_ascii_alphabetic())
+    {
+        difference = "paths are compared case-sensitively".to_string();
+    }
+    translation
+        .report
+        .change(directive.id, DirectiveOutcome::Translated(difference));
+    let inner_settings = location.settings.clone();
+    // Inner locations come before the outer one: the sort is stable, and nginx prefers the inner.
+    for child in children.iter().filter(|it| it.name == "location") {
+        read_location(
+            translation,
+            child,
+            &inner_settings,
+            Some(&location),
+            locations,
+        );
+    }
+    locations.push(location);
+}
+
+/// Rank and paths of a location, without its content.
+fn location_paths(
+    directive: &Directive,
+    outer: Option<&Location>,
+    settings: LevelSettings,
+) -> Option<Location> {
+    let (modifier, text) = match directive.args.len() {
+        0 => return None,
+        1 => split_modifier(directive.arg(0)),
+        _ => (directive.arg(0), directive.arg(1)),
+    };
+    let mut name = None;
+    let (rank, globs) = match modifier {
+        "=" => (LocationRank::Exact, PathGlobs::literal(text)),
+        "^~" => (LocationRank::FinalPrefix, PathGlobs::prefix(text)),
+        "~" | "~*" => {
+            let globs = PathGlobs::from_regex(text)?;
+            match outer {
+                Some(outer) if outer.rank != LocationRank::Regex => {
+                    (LocationRank::Nested, globs.below(&outer.text))
+                }
+                // An outer expression has no prefix that could confine the globs.
+                _ => (LocationRank::Regex, globs),
+            }
+        }
+        _ if text.starts_with('@') => {
+            name = Some(text.to_string());
+            (LocationRank::Prefix, PathGlobs::default())
+        }
+        _ => match outer {
+            // `^~` of the outer location also keeps other expressions from taking these paths.
+            Some(outer) if outer.rank == LocationRank::FinalPrefix => {
+                (LocationRank::FinalPrefix, PathGlobs::prefix(text))
+            }
+            _ => (LocationRank::Prefix, PathGlobs::prefix(text)),
+        },
+    };
+    Some(Location {
+        rank,
+        text: text.to_string(),
+        name,
+        globs,
+        settings,
+        content: LocationContent::default(),
+        entry: directive.id,
+        comment: directive.to_text(),
+    })
+}
+
+/// `location =/path` and `location ~\.php$` have their modifier in the same word.
+fn split_modifier(text: &str) -> (&str, &str) {
+    // `~*` comes before `~`, with which it begins.
+    for modifier in ["^~", "~*", "~", "="] {
+        if let Some(rest) = text.strip_prefix(modifier) {
+            return (modifier, rest);
+        }
+    }
+    ("", text)
+}
+
+/// Sorts locations by precedence; expressions keep their order.
+pub fn sort_locations(locations: &mut [Location]) {
+    // A longer prefix has precedence over a shorter one with `^~`.
+    let finals: Vec<String> = locations
+        .iter()
+        .filter(|it| it.rank == LocationRank::FinalPrefix)
+        .map(|it| it.text.clone())
+        .collect();
+    for location in locations
+        .iter_mut()
+        .filter(|it| it.rank == LocationRank::Prefix)
+    {
+        if finals
+            .iter()
+            .any(|text| location.text.starts_with(&**text) && location.text != *text)
+        {
+            location.rank = LocationRank::Nested;
+        }
+    }
+    let key = |location: &Location| {
+        let len = match location.rank {
+            LocationRank::Regex | LocationRank::Nested => 0,
+            _ => location.text.len(),
+        };
+        (location.rank, std::cmp::Reverse(len))
+    };
+    locations.sort_by_key(key);
+}
