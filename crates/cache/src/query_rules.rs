@@ -47,8 +47,8 @@ impl QueryRules {
         self.ignored.is_empty() && !self.sorts
     }
 
-    /// The query in the key; `None` if all arguments are left out. Arguments with equal names keep their order, which
-    /// may have a meaning.
+    /// The query in the key; `None` if all arguments are left out. Arguments that programs may take for parts of one value
+    /// keep their order, which may have a meaning.
     pub fn normalize(&self, query: &[u8]) -> Option<Vec<u8>> {
         // `/a?` and `/a` may be different resources.
         if query.is_empty() {
@@ -63,9 +63,9 @@ impl QueryRules {
         if arguments.is_empty() {
             return None;
         }
-        // A stable sort keeps the order of equal names.
+        // A stable sort keeps the order of arguments with one variable.
         if self.sorts {
-            arguments.sort_by(|(a, _), (b, _)| a.cmp(b));
+            arguments.sort_by(|(a, _), (b, _)| variable_of(a).cmp(variable_of(b)));
         }
         let texts: Vec<&[u8]> = arguments.iter().map(|(_, argument)| *argument).collect();
         Some(texts.join(&b'&'))
@@ -104,6 +104,18 @@ fn name_of(argument: &[u8]) -> Vec<u8> {
     decode_escapes(&argument[..end.unwrap_or(argument.len())])
 }
 
+/// The bytes of the variable that the name of an argument sets: PHP takes `a[]`, `a[0]` and `a` for one, and dots, spaces
+/// and underscores for equal.
+fn variable_of(name: &[u8]) -> impl Iterator<Item = u8> {
+    let before_bracket = name.split(|byte| *byte == b'[').next().unwrap_or(name);
+    let bytes = before_bracket.iter().map(|byte| match byte {
+        // `+` is a space in queries.
+        b'.' | b' ' | b'+' => b'_',
+        byte => *byte,
+    });
+    bytes.skip_while(|byte| *byte == b'_')
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,5 +144,19 @@ mod tests {
         let normalized = rules.normalize(b"b=2&a=9&%62=1&b=0");
         assert_eq!(normalized.as_deref(), Some(&b"a=9&b=2&%62=1&b=0"[..]));
         assert!(QueryRules::default().is_empty() && !rules.is_empty());
+    }
+
+    #[test]
+    fn sorted_arguments_of_one_variable_keep_their_order() {
+        let rules = QueryRules::new([], true);
+        for (query, expected) in [
+            ("b=0&a[]=2&a=1&a[0]=3", "a[]=2&a=1&a[0]=3&b=0"),
+            ("b=0&a%5B1%5D=2&a%5b0%5d=1", "a%5B1%5D=2&a%5b0%5d=1&b=0"),
+            ("z=1&a.b=2&a_b=1&a+b=3", "a.b=2&a_b=1&a+b=3&z=1"),
+            ("b[]=1&ab[]=2&a[]=3", "a[]=3&ab[]=2&b[]=1"),
+        ] {
+            let normalized = rules.normalize(query.as_bytes());
+            assert_eq!(normalized.as_deref(), Some(expected.as_bytes()), "{query}");
+        }
     }
 }
