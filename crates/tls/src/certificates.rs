@@ -116,7 +116,7 @@ impl CertificateMap {
             scheme.is_some()
         };
         // Without a common signature scheme, any certificate is returned: the handshake then fails with
-        // handshake_failure, the true reason. Without a certificate it would fail with access_denied.
+        // handshake_failure, the true reason. Without a certificate it would fail with unrecognized_name.
         let chosen = kinds.iter().find(usable).or_else(|| kinds.first());
         chosen.cloned()
     }

@@ -79,7 +79,7 @@ impl From<TlsFault> for TlsFailure {
 }
 
 /// The error text of `rustls` if the resolver returns no certificate; `rustls` has no variant for this error.
-const NO_CERTIFICATE: &str = "no server certificate chain resolved";
+pub(crate) const NO_CERTIFICATE: &str = "no server certificate chain resolved";
 
 fn fault(error: &Error) -> TlsFault {
     match error {

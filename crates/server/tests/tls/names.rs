@@ -76,6 +76,8 @@ fn strict_sni_refuses_handshakes_for_unknown_names() {
     for name in [&["-noservername"][..], &["-servername", "x.example"]] {
         let shown = place.s_client(server.address(), name, "").all();
         assert!(shown.contains("no peer certificate available"), "{shown}");
+        // RFC 6066 §3: unrecognized_name.
+        assert!(shown.contains("alert number 112"), "{shown}");
     }
 }
 

@@ -2,6 +2,8 @@
 
 use rustls::{AlertDescription, Error, InvalidMessage, PeerIncompatible};
 
+use crate::failure::NO_CERTIFICATE;
+
 /// A fatal alert in plaintext, without the description byte.
 const PLAIN_ALERT: [u8; 6] = [21, 3, 3, 0, 2, 2];
 
@@ -43,6 +45,8 @@ fn expected_alert(error: &Error, is_tls13: bool) -> Option<AlertDescription> {
         Error::InvalidMessage(InvalidMessage::MessageTooLarge) => {
             Some(AlertDescription::RecordOverflow)
         }
+        // RFC 6066, section 3. `rustls` sends access_denied, which browsers show as a fault of the user.
+        Error::General(text) if text == NO_CERTIFICATE => Some(AlertDescription::UnrecognisedName),
         _ => None,
     }
 }
