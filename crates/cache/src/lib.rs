@@ -38,7 +38,7 @@ pub mod query_rules;
 pub mod request;
 pub mod storage_policy;
 mod store;
-mod targeted_fields;
+pub mod targeted_fields;
 pub mod validation;
 pub mod vary;
 

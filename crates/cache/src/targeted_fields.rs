@@ -6,6 +6,14 @@ use alloc::string::ToString;
 use crate::cache_control::CacheControl;
 use lowroad_http::structured_fields::{self, StructuredItem};
 
+/// Fields with lifetimes for caches of a kind. They would override Cache-Control there (RFC 9213 §2.2).
+const NAMES: [&str; 2] = ["CDN-Cache-Control", "Surrogate-Control"];
+
+/// Whether a field has lifetimes for caches of a kind.
+pub fn is_targeted(name: &str) -> bool {
+    NAMES.iter().any(|it| it.eq_ignore_ascii_case(name))
+}
+
 /// Parses the field's lines. `None` if the field is absent, empty or invalid: then Cache-Control and Expires count
 /// (§2.1). A directive with a value of the wrong type makes the whole field invalid.
 pub fn read(lines: &[&[u8]]) -> Option<CacheControl> {

@@ -86,7 +86,8 @@ pub(crate) fn check_conditions(source: &ConfigSource<'_>, site: &SiteConfig, mar
     let fields: Vec<&str> = site.protected_fields().collect();
     let rules = site.access.iter().map(|rule| &rule.conditions);
     let routes = site.routes.iter().map(|route| &route.conditions);
-    let marked = rules.zip(&marks.access).chain(routes.zip(&marks.routes));
+    let handlers = marks.routes.iter().map(|marks| &marks.handler);
+    let marked = rules.zip(&marks.access).chain(routes.zip(handlers));
     for (conditions, position) in marked {
         let is_set = |name: &&str| fields.iter().any(|field| field.eq_ignore_ascii_case(name));
         if let Some(name) = conditions.fields().find(is_set) {

@@ -7,6 +7,7 @@ use crate::class::list;
 use crate::conditions;
 use crate::named::DAY_MS;
 use crate::reader::ConfigSection;
+use crate::site_marks::CacheMarks;
 use crate::value::InvalidValue;
 
 /// The maximum lifetime, which is beyond any sensible value.
@@ -21,8 +22,8 @@ pub(crate) const KEYS_OF_ORIGINS: [&str; 5] = [
     "status_field",
 ];
 
-/// Reads the cache settings of a route to an origin, or to programs.
-pub(crate) fn caching(section: ConfigSection<'_>, is_origin: bool) -> CacheConfig {
+/// Reads the cache settings of a route to an origin, or to programs; also returns the positions of some values.
+pub(crate) fn caching(section: ConfigSection<'_>, is_origin: bool) -> (CacheConfig, CacheMarks) {
     if !is_origin {
         for key in KEYS_OF_ORIGINS {
             section.only_with(key, "origin");
@@ -38,6 +39,16 @@ pub(crate) fn caching(section: ConfigSection<'_>, is_origin: bool) -> CacheConfi
         ("never", CookieStorage::Never),
         ("always", CookieStorage::Always),
     ];
+    let ignored = list(&section, "ignore_arguments", |item| {
+        Some((item.read(argument)?, item.position.clone()))
+    });
+    let (ignored_arguments, ignored) = ignored.into_iter().unzip();
+    let position = |key| section.item(key).map(|item| item.position);
+    let marks = CacheMarks {
+        ignored,
+        sorted: position("sort_arguments"),
+        ttl: position("ttl"),
+    };
     let caching = CacheConfig {
         ttl_s: section
             .optional_duration_ms("ttl", 0..=LIFETIME_MS_MAX)
@@ -47,13 +58,13 @@ pub(crate) fn caching(section: ConfigSection<'_>, is_origin: bool) -> CacheConfi
         cookies: section.choice("cookies", &cookies, default.cookies),
         request_directives: section.flag("request_directives", default.request_directives),
         status_field: section.flag("status_field", default.status_field),
-        ignored_arguments: list(&section, "ignore_arguments", |item| item.read(argument)),
+        ignored_arguments,
         sorts_arguments: section.flag("sort_arguments", default.sorts_arguments),
         bypass_conditions: bypass(&section),
         ..default
     };
     section.finish();
-    caching
+    (caching, marks)
 }
 
 /// Reads the name of an argument, decoded, perhaps with a `*` at its end.

@@ -178,7 +178,7 @@ fn module_files(source: &ConfigSource<'_>, modules: &[(ModuleConfig, module::Mod
 }
 
 fn program_folders(source: &ConfigSource<'_>, site: &SiteConfig, marks: &SiteMarks) {
-    for (route, position) in site.routes.iter().zip(&marks.routes) {
+    for (route, marks) in site.routes.iter().zip(&marks.routes) {
         let RouteTo::Cgi(cgi) = &route.to else {
             continue;
         };
@@ -187,7 +187,8 @@ fn program_folders(source: &ConfigSource<'_>, site: &SiteConfig, marks: &SiteMar
             continue;
         };
         if let Err(reason) = folder_problem(path) {
-            source.report(position, format!("{} {reason}", path.display()), "a folder");
+            let message = format!("{} {reason}", path.display());
+            source.report(&marks.handler, message, "a folder");
         }
     }
 }

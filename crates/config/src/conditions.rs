@@ -2,7 +2,7 @@
 
 mod week_time;
 
-use lowroad_variables::{Template, TemplateScope};
+use lowroad_variables::TemplateScope;
 
 use crate::class::list;
 use crate::reader::{ConfigSection, ConfigValue};
@@ -224,7 +224,7 @@ fn variable(item: &ConfigValue<'_>) -> Option<VariableCondition> {
     let report = |error: lowroad_variables::TemplateError| {
         item.report_at(error.offset, error.message, error.allowed);
     };
-    let template = Template::parse_with(name, TemplateScope::condition(), &item.maps());
+    let template = item.parse_template(name, TemplateScope::condition());
     let template = template.map_err(report).ok()?;
     if text.len() > CONDITION_LEN_MAX || template.constant().is_some() {
         item.refuse(

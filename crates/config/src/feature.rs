@@ -117,7 +117,7 @@ pub(crate) fn check(
         .iter()
         .flat_map(|(site, marks)| site.routes.iter().zip(&marks.routes));
     let route_features = routes
-        .filter_map(|(route, position)| Some((BuildFeature::from_route(&route.to)?, position)));
+        .filter_map(|(route, marks)| Some((BuildFeature::from_route(&route.to)?, &marks.handler)));
     let tls_features = sites
         .iter()
         .filter_map(|(_, marks)| Some((BuildFeature::Tls, marks.tls.first()?)));

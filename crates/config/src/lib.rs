@@ -16,11 +16,13 @@ mod alias;
 mod application;
 mod authentication;
 mod buffering;
+mod cache_keys;
 mod caching;
 mod check;
 mod class;
 mod compression;
 mod conditions;
+mod contradictions;
 mod database;
 mod destination;
 mod document;
@@ -41,6 +43,7 @@ mod prefix;
 mod problem;
 mod process;
 mod reader;
+mod redirect_loops;
 pub mod reference;
 mod request;
 mod route;
@@ -63,7 +66,7 @@ pub use document::toml_text_to_json;
 pub use document::{ConfigChange, ConfigDocument, EffectiveConfig, changes};
 pub use feature::{BuildFeature, MissingFeature};
 pub use format::{FormatError, format};
-pub use map::{MAP_FILE_LEN_MAX, map_file_entries};
+pub use map::{MAP_FILE_LEN_MAX, map_content_hash, map_file_entries};
 pub use paths::{PathExpression, PathSelector, RequestPath, slash_forms, with_slashes};
 pub use pattern::{PathPattern, PathPatternError};
 pub use pattern_set::{MatchScope, PatternSet, PatternSetBuilder};
@@ -191,7 +194,7 @@ fn config(
 ) -> Config {
     // Templates in the other tables refer to maps.
     let maps = top.section("map").map(|section| map::maps(&section));
-    let maps = maps.unwrap_or_default();
+    let (maps, map_marks) = maps.unwrap_or_default();
     source.set_maps(maps.clone());
     let server = top
         .section("server")
@@ -258,6 +261,10 @@ fn config(
     for (site, marks) in &sites {
         authentication::check_conditions(source, site, marks);
     }
+    cache_keys::check(source, &sites);
+    contradictions::check(source, &sites, &server);
+    contradictions::check_maps(source, &map_marks);
+    redirect_loops::check(source, &sites);
     check::names_and_listeners(source, &sites);
     if let Some(marks) = &admin_marks {
         check::admin_listener(source, &marks.listen, &admin, &sites);

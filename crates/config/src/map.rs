@@ -2,10 +2,11 @@
 //!
 //! The meaning and the defaults of the keys are in [`crate::reference`].
 
+use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
 use lowroad_variables::{
-    MapEntries, MapFile, Template, TemplateScope, ValueMap, Variable, is_map_value,
+    FileEntries, MapEntries, MapFile, Template, TemplateScope, ValueMap, Variable, is_map_value,
 };
 
 use crate::named;
@@ -16,32 +17,48 @@ pub const MAP_FILE_LEN_MAX: usize = 64 << 20;
 /// The maximum length of the name of a map.
 const NAME_LEN_MAX: usize = 64;
 
+/// The names of maps and their positions.
+type MapMarks = Vec<(String, KeyPosition)>;
+
 /// Reads all maps. They precede the other tables, which refer to them.
-pub(crate) fn maps(section: &ConfigSection<'_>) -> Vec<Arc<ValueMap>> {
+pub(crate) fn maps(section: &ConfigSection<'_>) -> (Vec<Arc<ValueMap>>, MapMarks) {
     // Names are free keys, so unknown ones can't be mistakes.
     let named = section.entries().filter_map(|(name, position, item)| {
         check_name(section, name, &position)?;
-        map(name, item.section()?).map(Arc::new)
+        let map = map(name, item.section()?)?;
+        Some((Arc::new(map), (name.to_owned(), position)))
     });
-    named.collect()
+    named.unzip()
+}
+
+/// The hash by which a changed content of a map file is noticed.
+pub fn map_content_hash(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    hasher.finish()
 }
 
 /// Reads the entries of a file.
 ///
 /// # Errors
 /// The place of the first mistake, and the problem.
-pub fn map_file_entries(bytes: Vec<u8>, ignores_case: bool) -> Result<MapEntries, String> {
+pub fn map_file_entries(bytes: Vec<u8>, ignores_case: bool) -> Result<FileEntries, String> {
     if bytes.len() > MAP_FILE_LEN_MAX {
         return Err(format!("longer than {MAP_FILE_LEN_MAX} bytes"));
     }
+    let content_hash = map_content_hash(&bytes);
     let text = String::from_utf8(bytes).map_err(|error| {
         let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
         format!("line {line} is not UTF-8")
     })?;
-    MapEntries::parse(&text, ignores_case).map_err(|error| {
+    let entries = MapEntries::parse(&text, ignores_case).map_err(|error| {
         let (line, column) = (error.line, error.column);
         format!("line {line}, column {column}: {}", error.message)
+    })?;
+    Ok(FileEntries {
+        entries,
+        content_hash,
     })
 }
 
@@ -132,7 +149,7 @@ fn file(item: &ConfigValue<'_>, ignores_case: bool) -> Option<MapFile> {
     let path = item.path()?;
     let entries = match item.read_file(&path, MAP_FILE_LEN_MAX) {
         // Without access to files, the rest of the configuration can still be checked.
-        None => Ok(MapEntries::new(ignores_case)),
+        None => Ok(FileEntries::default()),
         Some(Ok(bytes)) => map_file_entries(bytes, ignores_case),
         Some(Err(error)) => Err(format!("cannot be read: {error}")),
     };

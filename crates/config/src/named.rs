@@ -44,9 +44,7 @@ pub(crate) fn template(item: &ConfigValue<'_>, scope: TemplateScope) -> Option<T
     let report = |error: lowroad_variables::TemplateError| {
         item.report_at(error.offset, error.message, error.allowed);
     };
-    Template::parse_with(text, scope, &item.maps())
-        .map_err(report)
-        .ok()
+    item.parse_template(text, scope).map_err(report).ok()
 }
 
 /// A module's settings: any keys, with strings, numbers and booleans.

@@ -155,7 +155,7 @@ pub(crate) fn resolve(
     let routes = sites
         .iter_mut()
         .flat_map(|(site, marks)| site.routes.iter_mut().zip(&marks.routes));
-    for (route, position) in routes {
+    for (route, marks) in routes {
         let RouteTo::Origin(origin) = &mut route.to else {
             continue;
         };
@@ -169,7 +169,7 @@ pub(crate) fn resolve(
         {
             // Each route holds its own copy: the schema has no table of origins.
             Some(defined) => **origin = defined.clone(),
-            None => named::check_defined(source, "origin", &origin.name, position, &names),
+            None => named::check_defined(source, "origin", &origin.name, &marks.handler, &names),
         }
     }
 }

@@ -33,6 +33,8 @@ pub(crate) struct ConfigSource<'d> {
     readings: RefCell<ValueReadings>,
     /// The maps, to which variables refer.
     maps: RefCell<Vec<Arc<ValueMap>>>,
+    /// The names of the maps to which a text refers.
+    used_maps: RefCell<HashSet<String>>,
 }
 
 /// A position in the files, and the full key of the value there.
@@ -72,12 +74,32 @@ impl<'d> ConfigSource<'d> {
             problems: RefCell::default(),
             readings: RefCell::default(),
             maps: RefCell::default(),
+            used_maps: RefCell::default(),
         }
     }
 
     /// Sets the maps, to which the variables of all tables read later may refer.
     pub(crate) fn set_maps(&self, maps: Vec<Arc<ValueMap>>) {
         *self.maps.borrow_mut() = maps;
+    }
+
+    /// Whether a text refers to the map.
+    pub(crate) fn is_map_used(&self, name: &str) -> bool {
+        self.used_maps.borrow().contains(name)
+    }
+
+    /// Warns of a valid value.
+    pub(crate) fn warn(
+        &self,
+        position: &KeyPosition,
+        message: impl Into<String>,
+        allowed: impl Into<String>,
+    ) {
+        self.readings.borrow_mut().warnings.push(SourceNote {
+            position: position.clone(),
+            message: message.into(),
+            allowed: allowed.into(),
+        });
     }
 
     pub(crate) fn report(

@@ -5,6 +5,7 @@ use lowroad_variables::{Template, TemplateScope};
 
 use crate::named;
 use crate::reader::{ConfigSection, ConfigValue};
+use crate::route::common_captures;
 use crate::rules::{self, field_lines, field_template, has_valid_escapes, names_of};
 use crate::value::InvalidValue;
 use crate::{PathPattern, PathPrefixes, RequestRule};
@@ -33,16 +34,18 @@ const MANAGED: [&str; 19] = [
     "via",
 ];
 
-/// Reads the prefixes of a route to an origin; `url_path` is the path in the URL of the origin.
+/// Reads the prefixes of each pattern of a route to an origin; `url_path` is the path in the URL of the origin.
 pub(crate) fn prefixes(
     section: &ConfigSection<'_>,
-    pattern: Option<&PathPattern>,
+    patterns: &[PathPattern],
     url_path: Option<&str>,
-) -> PathPrefixes {
+) -> Vec<PathPrefixes> {
     let strip_item = section.item("strip_prefix");
     let strip = strip_item.as_ref().and_then(|item| {
         let strip = item.read(prefix)?;
-        check_front(item, &strip, pattern?)?;
+        for pattern in patterns {
+            check_front(item, &strip, pattern)?;
+        }
         Some(strip)
     });
     let add = match url_path {
@@ -64,18 +67,23 @@ pub(crate) fn prefixes(
             true
         }
     };
-    // The path of the URL replaces the part of the path that is equal for all requests of the route.
-    let replaced = url_path.and(pattern).map(replaced_front);
-    PathPrefixes {
-        strip: strip.or(replaced).unwrap_or_default(),
-        add: match pattern {
+    let add = add.unwrap_or_default();
+    let prefixes = patterns.iter().map(|pattern| PathPrefixes {
+        // The path of the URL replaces the part of the path that is equal for all requests of the route.
+        strip: match (&strip, url_path) {
+            (Some(strip), _) => strip.clone(),
+            (None, Some(_)) => replaced_front(pattern),
+            (None, None) => String::new(),
+        },
+        add: match url_path.is_some() && is_literal(pattern) {
             // The whole path is replaced, so a slash at the end of the URL is meant.
-            Some(pattern) if url_path.is_some() && is_literal(pattern) => add.unwrap_or_default(),
+            true => add.clone(),
             // The rest of the path begins with a slash.
-            _ => add.unwrap_or_default().trim_end_matches('/').to_string(),
+            false => add.trim_end_matches('/').to_string(),
         },
         restores,
-    }
+    });
+    prefixes.collect()
 }
 
 /// The part of the paths that the path of an origin's URL replaces: all of a literal pattern; otherwise the text before
@@ -146,12 +154,8 @@ pub(crate) fn is_encoded_path(text: &str) -> bool {
 }
 
 /// Reads `[site.route.request]`.
-pub(crate) fn request_rule(
-    section: ConfigSection<'_>,
-    pattern: Option<&PathPattern>,
-) -> RequestRule {
-    let captures = pattern.is_some_and(PathPattern::has_capture);
-    let scope = TemplateScope::fields(usize::from(captures));
+pub(crate) fn request_rule(section: ConfigSection<'_>, patterns: &[PathPattern]) -> RequestRule {
+    let scope = TemplateScope::fields(common_captures(patterns));
     let lines = |key: &'static str| {
         let read = |item: &ConfigValue<'_>| secret_or_template(item, scope);
         let section = section.section(key);

@@ -8,9 +8,9 @@ use crate::compression::on_the_fly;
 use crate::conditions::conditions;
 use crate::named::{self, DAY_MS, absolute_path, account, count, file_name};
 use crate::origin;
-use crate::reader::{ConfigSection, ConfigSource, ConfigValue, KeyPosition};
+use crate::reader::{ConfigSection, ConfigSource, ConfigValue};
 use crate::request;
-use crate::site_marks::SiteMarks;
+use crate::site_marks::{RouteMarks, SiteMarks};
 use crate::value;
 use crate::{
     BalanceConfig, CgiConfig, DatabaseConfig, FastCgiConfig, ModuleConfig, PagesConfig,
@@ -63,15 +63,20 @@ const HEAD_LENS: RangeInclusive<u64> = 1 << 10..=1 << 20;
 const MEMORY_LEN_MIN: u64 = 1 << 20;
 const MEMORY_LEN_MAX: u64 = 1 << 40;
 
-/// Reads a route; also returns the position of its handler key.
-pub(crate) fn route(section: ConfigSection<'_>) -> Option<(RouteConfig, KeyPosition)> {
-    let pattern_item = section.required("pattern");
-    let pattern = pattern_item.as_ref().and_then(ConfigValue::pattern);
+/// Reads the table of routes with this number: a route for each pattern. Also returns the positions of their values.
+pub(crate) fn route(table: usize, section: ConfigSection<'_>) -> Vec<(RouteConfig, RouteMarks)> {
+    let pattern_items = section.required("pattern");
+    let pattern_items = pattern_items.filter(|item| !is_empty_list(item));
+    let pattern_items = pattern_items.map_or_else(Vec::new, ConfigValue::one_or_many);
+    let patterns: Vec<PathPattern> = pattern_items
+        .iter()
+        .filter_map(ConfigValue::pattern)
+        .collect();
     // The handler key is read first: the other keys depend on the handler.
     let target = target(&section);
     let to = target
         .as_ref()
-        .and_then(|(kind, item)| to(&section, kind, item, pattern.as_ref()));
+        .and_then(|(kind, item)| to(&section, kind, item, &patterns));
     // All keys are read even if an earlier one is invalid, so that all problems are reported at once.
     let missing = section.flag("missing", false);
     let internal = section.flag("internal", false);
@@ -116,8 +121,8 @@ pub(crate) fn route(section: ConfigSection<'_>) -> Option<(RouteConfig, KeyPosit
             let url_path = origin::url_path(item);
             let request = section.section("request");
             (
-                request::prefixes(&section, pattern.as_ref(), url_path),
-                request.map(|it| request::request_rule(it, pattern.as_ref())),
+                request::prefixes(&section, &patterns, url_path),
+                request.map(|it| request::request_rule(it, &patterns)),
             )
         }
         _ => Default::default(),
@@ -143,7 +148,16 @@ pub(crate) fn route(section: ConfigSection<'_>) -> Option<(RouteConfig, KeyPosit
         }
         _ => None,
     };
+    let (caching, cache_marks) = caching.unwrap_or_default();
     section.finish();
+    let (Some(to), Some((_, handler))) = (to, target) else {
+        return Vec::new();
+    };
+    // For a folder of programs, the part of the path after the front names the program.
+    if matches!(&to, RouteTo::Cgi(cgi) if cgi.path.is_some()) {
+        let items = patterns.iter().zip(&pattern_items);
+        items.for_each(|(pattern, item)| check_folder_pattern(pattern, item));
+    }
     let route = RouteConfig {
         missing,
         body_len_max,
@@ -153,7 +167,6 @@ pub(crate) fn route(section: ConfigSection<'_>) -> Option<(RouteConfig, KeyPosit
         tunnels_max,
         client_share_percent,
         own_redirects,
-        prefixes,
         request: request.unwrap_or_default(),
         internal_redirects,
         intercepts_errors,
@@ -164,14 +177,38 @@ pub(crate) fn route(section: ConfigSection<'_>) -> Option<(RouteConfig, KeyPosit
         response_buffering,
         keep,
         compress,
-        caching: caching.unwrap_or_default(),
-        ..RouteConfig::new(pattern?, to?)
+        caching,
+        ..RouteConfig::new(PathPattern::everything(), to)
     };
-    // For a folder of programs, the part of the path after the front names the program.
-    if matches!(&route.to, RouteTo::Cgi(cgi) if cgi.path.is_some()) {
-        check_folder_pattern(&route.pattern, &pattern_item?);
+    let marks = RouteMarks {
+        table,
+        handler: handler.position,
+        caching: cache_marks,
+    };
+    let mut prefixes = prefixes.into_iter();
+    let with_pattern = |pattern| {
+        let route = RouteConfig {
+            pattern,
+            prefixes: prefixes.next().unwrap_or_default(),
+            ..route.clone()
+        };
+        (route, marks.clone())
+    };
+    patterns.into_iter().map(with_pattern).collect()
+}
+
+/// Whether a value is an empty array, which is reported.
+fn is_empty_list(item: &ConfigValue<'_>) -> bool {
+    if item.is_empty_array() {
+        item.report("the list is empty", "at least one pattern");
     }
-    Some((route, target?.1.position))
+    item.is_empty_array()
+}
+
+/// The number of captures that all patterns have.
+pub(crate) fn common_captures(patterns: &[PathPattern]) -> usize {
+    let has_capture = !patterns.is_empty() && patterns.iter().all(PathPattern::has_capture);
+    usize::from(has_capture)
 }
 
 /// Whether a handler has a key.
@@ -205,7 +242,8 @@ pub(crate) fn check_names(
     let routes = sites
         .iter()
         .flat_map(|(site, marks)| site.routes.iter().zip(&marks.routes));
-    for (route, position) in routes {
+    for (route, marks) in routes {
+        let position = &marks.handler;
         match &route.to {
             RouteTo::Module(name) => {
                 named::check_defined(source, "module", name, position, &modules)
@@ -240,12 +278,12 @@ fn to(
     section: &ConfigSection<'_>,
     kind: &str,
     item: &ConfigValue<'_>,
-    pattern: Option<&PathPattern>,
+    patterns: &[PathPattern],
 ) -> Option<RouteTo> {
     match kind {
         "module" => named::name(item).map(RouteTo::Module),
-        "cgi" => cgi(section, item, pattern).map(RouteTo::Cgi),
-        "fastcgi" => fastcgi(section, item, pattern).map(RouteTo::FastCgi),
+        "cgi" => cgi(section, item, patterns).map(RouteTo::Cgi),
+        "fastcgi" => fastcgi(section, item, patterns).map(RouteTo::FastCgi),
         "origin" => {
             let origin = origin::read_route_origin(section, item)?;
             Some(RouteTo::Origin(Box::new(origin)))
@@ -257,7 +295,7 @@ fn to(
 fn cgi(
     section: &ConfigSection<'_>,
     item: &ConfigValue<'_>,
-    pattern: Option<&PathPattern>,
+    patterns: &[PathPattern],
 ) -> Option<CgiConfig> {
     // `cgi = true`: the programs are files of the site.
     let path = match item.value_bool() {
@@ -268,7 +306,7 @@ fn cgi(
     let cpu_ms_max = section.duration_ms("cpu", default.cpu_s_max * 1000, 1000..=DAY_MS);
     let memory = MEMORY_LEN_MIN..=MEMORY_LEN_MAX;
     let cgi = CgiConfig {
-        env: environment(section, pattern),
+        env: environment(section, patterns),
         // 0 means no limit; with less than the minimum, no program could start.
         memory_len_max: section.size_or_zero("memory", default.memory_len_max, memory),
         // RLIMIT_CPU is in whole seconds.
@@ -284,7 +322,7 @@ fn cgi(
 fn fastcgi(
     section: &ConfigSection<'_>,
     item: &ConfigValue<'_>,
-    pattern: Option<&PathPattern>,
+    patterns: &[PathPattern],
 ) -> Option<FastCgiConfig> {
     let servers: Option<Vec<UpstreamAddress>> = match item.is_array() {
         true => item.items()?.iter().map(upstream).collect(),
@@ -309,7 +347,7 @@ fn fastcgi(
             .unwrap_or(default.index),
         connections_max: count(section, "connections", default.connections_max, connections),
         keeps_connections: section.flag("keep_connections", default.keeps_connections),
-        env: environment(section, pattern),
+        env: environment(section, patterns),
         ..default
     };
     Some(FastCgiConfig {
@@ -389,12 +427,8 @@ fn named_upstream(text: &str) -> Option<UpstreamAddress> {
     Some(UpstreamAddress::Name { host, port })
 }
 
-fn environment(
-    section: &ConfigSection<'_>,
-    pattern: Option<&PathPattern>,
-) -> Vec<(String, Template)> {
-    let captures = pattern.is_some_and(PathPattern::has_capture);
-    let scope = TemplateScope::fields(usize::from(captures));
+fn environment(section: &ConfigSection<'_>, patterns: &[PathPattern]) -> Vec<(String, Template)> {
+    let scope = TemplateScope::fields(common_captures(patterns));
     let env = section.section("env");
     env.map_or_else(Vec::new, |env| named::environment_templates(env, scope))
 }

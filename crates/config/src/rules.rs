@@ -8,7 +8,7 @@ use lowroad_variables::{Template, TemplatePart, TemplateScope, Variable};
 
 use crate::conditions;
 use crate::named;
-use crate::reader::{ConfigSection, ConfigValue};
+use crate::reader::{ConfigSection, ConfigValue, KeyPosition};
 use crate::{
     HeaderRule, PathExpression, PathPattern, PathSelector, PatternRule, RedirectConfig,
     RewriteConfig,
@@ -58,7 +58,8 @@ pub(crate) fn cache_control(section: ConfigSection<'_>) -> Vec<PatternRule> {
     patterns.unwrap_or_default().into_iter().map(rule).collect()
 }
 
-pub(crate) fn redirect(section: ConfigSection<'_>) -> Vec<RedirectConfig> {
+/// Reads a table of redirects; each also with the position of its destination.
+pub(crate) fn redirect(section: ConfigSection<'_>) -> Vec<(RedirectConfig, KeyPosition)> {
     let from = paths(&section);
     let to_item = section.required("to");
     let scope = TemplateScope::url(captures(from.as_deref()));
@@ -82,7 +83,9 @@ pub(crate) fn redirect(section: ConfigSection<'_>) -> Vec<RedirectConfig> {
     for redirect in &redirects {
         check_loop(redirect, &to_item);
     }
-    redirects
+    let position = to_item.position;
+    let marked = redirects.into_iter().map(|it| (it, position.clone()));
+    marked.collect()
 }
 
 /// The captures that all of several selectors have.

@@ -5,7 +5,7 @@
 
 use crate::named::{absolute_path, file_name};
 use crate::reader::{ConfigSection, ConfigValue, KeyPosition};
-use crate::site_marks::SiteMarks;
+use crate::site_marks::{RouteMarks, SiteMarks};
 use crate::{
     AddressPrefix, CompressConfig, CorsConfig, EntityTags, PathPattern, RedirectConfig,
     RouteConfig, RouteTo, SiteConfig, SiteName, SiteRoot, SymlinkPolicy,
@@ -27,10 +27,11 @@ pub(crate) fn site(section: ConfigSection<'_>) -> (SiteConfig, SiteMarks) {
     // The root is evaluated below: whether it may be missing depends on the routes and redirects.
     let root_item = section.item("root");
     let (error_pages, page_marks) = error_pages(&section);
-    let (routes, route_marks): (Vec<RouteConfig>, Vec<KeyPosition>) = section
+    let (routes, route_marks): (Vec<RouteConfig>, Vec<RouteMarks>) = section
         .sections("route")
         .into_iter()
-        .filter_map(route::route)
+        .enumerate()
+        .flat_map(|(table, section)| route::route(table, section))
         .unzip();
     let (access, access_marks) = section
         .sections("rule")
@@ -38,11 +39,11 @@ pub(crate) fn site(section: ConfigSection<'_>) -> (SiteConfig, SiteMarks) {
         .flat_map(site_rule::rule)
         .unzip();
     let (aliases, alias_marks) = alias::aliases(&section);
-    let redirects: Vec<RedirectConfig> = section
+    let (redirects, redirect_marks): (Vec<RedirectConfig>, _) = section
         .sections("redirect")
         .into_iter()
         .flat_map(rules::redirect)
-        .collect();
+        .unzip();
     let (root, root_mark) = root_of(&section, root_item, &routes, &redirects);
     // Error pages are files below the root.
     if let (SiteRoot::None, true, Some(position)) = (
@@ -63,11 +64,14 @@ pub(crate) fn site(section: ConfigSection<'_>) -> (SiteConfig, SiteMarks) {
     ];
     let tags = [("file", EntityTags::File), ("content", EntityTags::Content)];
     let (proxy_protocol, proxy_protocol_mark) = prefixes(&section, "proxy_protocol");
-    let cors: Vec<CorsConfig> = section
-        .sections("cors")
-        .into_iter()
-        .flat_map(site_policy::cors)
-        .collect();
+    let cors_tables = section.sections("cors").into_iter().enumerate();
+    let (cors, cors_marks): (Vec<CorsConfig>, _) = cors_tables
+        .flat_map(|(table, section)| {
+            let position = section.position.clone();
+            let rules = site_policy::cors(section).into_iter();
+            rules.map(move |rule| (rule, (table, position.clone())))
+        })
+        .unzip();
     let canonical_host = section
         .item("canonical_host")
         .and_then(|item| site_policy::canonical_host(&item, &names));
@@ -141,6 +145,8 @@ pub(crate) fn site(section: ConfigSection<'_>) -> (SiteConfig, SiteMarks) {
         error_pages: page_marks,
         proxy_protocol: proxy_protocol_mark,
         routes: route_marks,
+        redirects: redirect_marks,
+        cors: cors_marks,
         access: access_marks,
     };
     (site, marks)

@@ -18,8 +18,31 @@ pub(crate) struct SiteMarks {
     pub(crate) error_pages: Vec<KeyPosition>,
     /// The position of the key `proxy_protocol`; None without the key.
     pub(crate) proxy_protocol: Option<KeyPosition>,
-    /// The handler key of each route, in the order of the site's routes.
-    pub(crate) routes: Vec<KeyPosition>,
+    /// The positions in each route, in the order of the site's routes.
+    pub(crate) routes: Vec<RouteMarks>,
+    /// The positions of the destinations of the site's redirects, in their order.
+    pub(crate) redirects: Vec<KeyPosition>,
+    /// The number and the position of the table of each CORS rule.
+    pub(crate) cors: Vec<(usize, KeyPosition)>,
     /// The positions of the action keys, in the order of the site's access rules.
     pub(crate) access: Vec<KeyPosition>,
+}
+
+/// Positions of a route's values in the text.
+#[derive(Clone)]
+pub(crate) struct RouteMarks {
+    /// The number of the table; each of its patterns is a route.
+    pub(crate) table: usize,
+    /// The handler key.
+    pub(crate) handler: KeyPosition,
+    pub(crate) caching: CacheMarks,
+}
+
+/// Positions of the values of `[site.route.cache]`.
+#[derive(Clone, Default)]
+pub(crate) struct CacheMarks {
+    /// The elements of `ignore_arguments`, in the order of `CacheConfig::ignored_arguments`.
+    pub(crate) ignored: Vec<KeyPosition>,
+    pub(crate) sorted: Option<KeyPosition>,
+    pub(crate) ttl: Option<KeyPosition>,
 }

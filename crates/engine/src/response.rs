@@ -40,6 +40,9 @@ pub struct FieldChanges {
     pub lines: Vec<u8>,
     /// The names of fields that are omitted, other than those in `lines`.
     pub omitted: Vec<Box<str>>,
+    /// Keeps the response out of shared caches: Cache-Control becomes `private` with the directives for private caches
+    /// (RFC 9111 §5.2.2.7), and fields with lifetimes for caches of a kind are omitted.
+    pub is_private: bool,
 }
 
 impl FieldChanges {
@@ -47,6 +50,11 @@ impl FieldChanges {
     pub fn omits(&self, name: &[u8]) -> bool {
         let mut omitted = self.omitted.iter();
         omitted.any(|it| it.as_bytes().eq_ignore_ascii_case(name))
+    }
+
+    /// Whether fields of the response are omitted or changed.
+    pub fn filters(&self) -> bool {
+        !self.omitted.is_empty() || self.is_private
     }
 }
 
@@ -193,7 +201,7 @@ impl<'r> ResponseWriter<'r> {
     /// before the head is written.
     pub fn set_field_changes(&mut self, changes: FieldChanges) {
         // Writers test for changes by this option only.
-        let is_empty = changes.lines.is_empty() && changes.omitted.is_empty();
+        let is_empty = changes.lines.is_empty() && !changes.filters();
         self.changes = (!is_empty).then(|| Box::new(changes));
     }
 
@@ -269,7 +277,7 @@ impl<'r> ResponseWriter<'r> {
         block: impl FnOnce() -> &'b h2::LazyBlock,
     ) -> bool {
         let changes = self.changes.take().unwrap_or_default();
-        if changes.omitted.is_empty() {
+        if !changes.filters() {
             let prepared = PreparedResponse {
                 extra_fields: &[prepared.extra_fields, &changes.lines].concat(),
                 ..*prepared

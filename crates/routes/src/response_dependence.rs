@@ -2,14 +2,12 @@
 //! in front of the server.
 
 use lowroad_cache::cache_control;
+use lowroad_cache::targeted_fields;
 use lowroad_cache::vary;
 use lowroad_config::RequestConditions;
 use lowroad_http::fields::{ResponseFields, StandardHeader};
 use lowroad_http::forwarding;
 use lowroad_variables::Dependence;
-
-/// Fields with lifetimes for caches of a kind. They would override Cache-Control there (RFC 9213 §2.2).
-const TARGETED_FIELDS: [&str; 2] = ["CDN-Cache-Control", "Surrogate-Control"];
 
 /// The dependence of a response on the request, other than on its URL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,11 +22,7 @@ impl ResponseDependence {
     /// The dependence of a choice by conditions. Conditions on the URL do not count.
     pub fn from_conditions(conditions: &RequestConditions) -> ResponseDependence {
         let mut dependence = ResponseDependence {
-            is_private: !conditions.addresses.is_empty()
-                || conditions.has_certificate.is_some()
-                || !conditions.times.is_empty()
-                || conditions.file.is_some()
-                || conditions.share.is_some(),
+            is_private: conditions.depend_on_unnamed_facts(),
             vary: String::new(),
         };
         for condition in &conditions.headers {
@@ -39,12 +33,8 @@ impl ResponseDependence {
             dependence.add_field("Cookie");
         }
         for variable in conditions.variable_dependences() {
-            match variable {
-                Dependence::Field(name) => dependence.add_field(name),
-                Dependence::CacheKey => {}
-                Dependence::Client | Dependence::Request | Dependence::File => {
-                    dependence.is_private = true;
-                }
+            if let Dependence::Field(name) = variable {
+                dependence.add_field(name);
             }
         }
         for exception in &conditions.exceptions {
@@ -93,13 +83,10 @@ impl ResponseDependence {
         (!self.vary.is_empty()).then_some(&*self.vary)
     }
 
-    /// Appends field lines that describe the dependence to caches.
-    pub fn write_lines(&self, out: &mut Vec<u8>) {
+    /// Appends a line of Vary, if the response depends on request fields.
+    pub fn write_vary(&self, out: &mut Vec<u8>) {
         if let Some(vary) = self.vary() {
             out.extend_from_slice(&[b"Vary: ", vary.as_bytes(), b"\r\n"].concat());
-        }
-        if self.is_private {
-            out.extend_from_slice(b"Cache-Control: private\r\n");
         }
     }
 
@@ -115,7 +102,7 @@ impl ResponseDependence {
 }
 
 /// Makes a response private: no shared cache may store it (RFC 9111 §5.2.2.7).
-pub fn make_private(fields: &mut ResponseFields) {
+fn make_private(fields: &mut ResponseFields) {
     let control = cache_control::private_value(fields.values("Cache-Control"));
     // The fields are rebuilt, since there is no removal of single lines.
     let mut changed = ResponseFields::new();
@@ -123,12 +110,9 @@ pub fn make_private(fields: &mut ResponseFields) {
         changed.set_date(*date);
     }
     for (name, value) in fields.iter() {
-        let is_targeted = TARGETED_FIELDS
-            .iter()
-            .any(|it| it.eq_ignore_ascii_case(name));
         let is_control =
             StandardHeader::find(name.as_bytes()) == Some(StandardHeader::CacheControl);
-        if !is_targeted && !is_control {
+        if !is_control && !targeted_fields::is_targeted(name) {
             changed.push(name, value);
         }
     }

@@ -1,13 +1,13 @@
 //! Follows the files of maps: a changed file is in force within a second, without a reload.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use lowroad_config::{ConfigFiles, MAP_FILE_LEN_MAX, map_file_entries};
+use lowroad_config::{ConfigFiles, MAP_FILE_LEN_MAX, map_content_hash, map_file_entries};
 use lowroad_file_stamp::FileStamp;
 use lowroad_log::ErrorLogger;
-use lowroad_variables::MapFile;
+use lowroad_variables::{FileEntries, MapFile};
 
 use crate::config_files::ServerFiles;
 use crate::running_server::{RunningServer, lock};
@@ -60,11 +60,11 @@ impl MapFollower {
 /// Reads a file again. A file with a mistake leaves the entries before in force.
 fn refresh(file: &MapFile, counts: &MapCounts, logger: &ErrorLogger) {
     let path = file.path.display();
-    match read(&file.path, file.ignores_case) {
+    match read(file) {
         // A touched file is no news for the log.
-        Ok(entries) if entries == *file.entries() => {}
-        Ok(entries) => {
-            let count = entries.len();
+        Ok(None) => {}
+        Ok(Some(entries)) => {
+            let count = entries.entries.len();
             file.replace(entries);
             counts.applied.fetch_add(1, Relaxed);
             logger.info(format_args!(
@@ -80,9 +80,14 @@ fn refresh(file: &MapFile, counts: &MapCounts, logger: &ErrorLogger) {
     }
 }
 
-fn read(path: &Path, ignores_case: bool) -> Result<lowroad_variables::MapEntries, String> {
+/// The entries of a file; `None` if its content is the one that was read last. After the start, most files are unchanged,
+/// and parsing is much slower than hashing.
+fn read(file: &MapFile) -> Result<Option<FileEntries>, String> {
     // As at the start: by the helper, if only root may read the file.
-    let bytes = ServerFiles.read(path, MAP_FILE_LEN_MAX);
+    let bytes = ServerFiles.read(&file.path, MAP_FILE_LEN_MAX);
     let bytes = bytes.map_err(|error| format!("cannot be read: {error}"))?;
-    map_file_entries(bytes, ignores_case)
+    if map_content_hash(&bytes) == file.entries().content_hash {
+        return Ok(None);
+    }
+    map_file_entries(bytes, file.ignores_case).map(Some)
 }

@@ -46,7 +46,6 @@ use lowroad_response_cache::handler_outcome::HandlerOutcome;
 use lowroad_store::clock;
 
 use crate::access::{RequestOutcome, WorkerAccessLog};
-use crate::answering_rule::AnsweringRule;
 use crate::cache_counters::CacheCounters;
 use crate::is_from_daemon;
 use crate::request_metrics::{MetricsRecorder, RequestMetrics, ResponseRecord};
@@ -55,13 +54,14 @@ use crate::responder::RequestResponder;
 use crate::sites::{SitePath, SiteTable};
 use crate::url_sampler::{SharedUrlTable, UrlSampler};
 use access::{CheckedPassword, ServerAnswer};
-use canonical_url::canonical_location;
+use canonical_url::canonical_url;
 use context::{PendingRequest, RequestContext, RoutedPath, WaitContext, generated_response};
 use deferral::{WaitEnd, WaitReason};
 use handling::handle_admitted;
 use lookup::ResponseLookup;
 use path::{decode_path, has_required_certificate};
 
+pub use canonical_url::TLS_REDIRECT;
 pub use context::RequestDecision;
 pub use effects::{DiskRecall, Effects, LoadProgress, TraceEvent};
 pub use level_offer::LevelOffer;
@@ -323,13 +323,10 @@ impl<W: Effects> RequestDecider<'_, W> {
             return generated_response(responder.text(&answer));
         }
         // Another ACME client may have put its challenge into the site's folder.
-        if !path.starts_with(CHALLENGES)
-            && let Some(location) = canonical_location(self.sites, site, responder)
-        {
-            self.effects.trace(TraceEvent::Redirect(&location));
-            AnsweringRule::Https.note(responder.exchange);
-            return generated_response(responder.redirect_to_canonical(&location));
-        }
+        let canonical = match path.starts_with(CHALLENGES) {
+            true => None,
+            false => canonical_url(self.sites, site, responder),
+        };
         let context = RequestContext {
             site,
             host: if site.rules.has_host_folders() {
@@ -347,6 +344,10 @@ impl<W: Effects> RequestDecider<'_, W> {
             is_fallback: false,
             rewritten_target: None,
         };
+        self.effects.trace(TraceEvent::Path(&context));
+        if let Some(canonical) = canonical {
+            return canonical.redirect(self.effects, &context, responder);
+        }
         if site.has_request_fields() && context.set_request_fields(self.effects, responder) {
             // The soft-interrupt level would send the fields of one response to all clients.
             self.effects.trace(TraceEvent::HasAccessRules);

@@ -34,14 +34,15 @@ use lowroad_log::escape::is_invisible;
 use lowroad_response_cache::calls::{AuthCall, CallStatus, HandlerCall};
 use lowroad_response_cache::handler_outcome::OutcomeWaiter;
 use lowroad_response_cache::reuse::CacheKey;
-use lowroad_site_rules::SiteRules;
+use lowroad_site_rules::{SiteFields, SiteRules};
 use lowroad_store::clock;
 use lowroad_store::disk_cache;
 use lowroad_store::object::{BodyLocation, ObjectKind, Representation};
 use lowroad_store::{SharedStore, StoredObject, VariantSet, key};
 
 use crate::decision::{
-    DecisionScratch, DiskRecall, Effects, LoadProgress, RequestDecider, RequestDecision, TraceEvent,
+    DecisionScratch, DiskRecall, Effects, LoadProgress, RequestDecider, RequestDecision,
+    TLS_REDIRECT, TraceEvent,
 };
 use crate::explain_files;
 use crate::responder::RequestResponder;
@@ -227,6 +228,8 @@ struct TraceNotes {
     alias: Option<String>,
     /// The access rules that match the request.
     rules: Vec<String>,
+    /// The fields that the site's rules without conditions add to the response.
+    site_fields: Vec<String>,
     /// The changes to the fields of the response for this request.
     fields: Vec<String>,
     /// The rewrites that were applied.
@@ -342,6 +345,13 @@ impl Effects for ExplainTrace<'_> {
                 };
                 notes.site = Some(format!("{} ({root})", site.rules.label));
             }
+            TraceEvent::Path(context) => {
+                let fields = SiteFields::new(&context.site.rules, context.path, StatusCode::OK);
+                let lines = fields.added(|_| false);
+                notes.site_fields = lines
+                    .map(|(name, value)| format!("{name}: {value}"))
+                    .collect();
+            }
             TraceEvent::OtherCertificate => {
                 notes.reason = Some("the name in the handshake has other certificates".into());
             }
@@ -387,7 +397,10 @@ impl Effects for ExplainTrace<'_> {
                     .iter()
                     .map(|name| format!("no other {name}"));
                 // A rewrite replaces the changes of the path before.
-                notes.fields = lines.chain(omitted).collect();
+                let private = changes
+                    .is_private
+                    .then(|| "Cache-Control: private".to_owned());
+                notes.fields = lines.chain(omitted).chain(private).collect();
             }
             TraceEvent::Maintenance => {
                 notes.reason = Some("the site is in maintenance mode".into());
@@ -399,9 +412,12 @@ impl Effects for ExplainTrace<'_> {
                 };
                 notes.reason = Some(reason.into());
             }
-            TraceEvent::Redirect(location) => {
+            TraceEvent::Redirect(rule, location) => {
+                if rule == TLS_REDIRECT {
+                    notes.site_fields.clear();
+                }
                 let location = String::from_utf8_lossy(location);
-                notes.reason = Some(format!("a redirect rule: to {location}"));
+                notes.reason = Some(format!("{rule}: to {location}"));
             }
             TraceEvent::Found(context, object) => {
                 notes.record_found(object);
@@ -618,8 +634,9 @@ impl TraceNotes {
         let rewrites = self.rewrites.iter();
         rewrites.for_each(|rewrite| line(out, "rewrite", rewrite));
         self.rules.iter().for_each(|rule| line(out, "rule", rule));
-        self.fields
+        self.site_fields
             .iter()
+            .chain(&self.fields)
             .for_each(|field| line(out, "field", field));
     }
 }

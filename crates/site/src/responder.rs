@@ -402,17 +402,19 @@ impl RequestResponder<'_, '_> {
         status
     }
 
-    /// Redirects to the canonical URL: 301 for GET and HEAD, 308 otherwise.
-    pub fn redirect_to_canonical(&mut self, location: &[u8]) -> StatusCode {
+    /// Redirects to the canonical URL: 301 for GET and HEAD, 308 otherwise. Without a site no header rules apply.
+    pub fn redirect_to_canonical(
+        &mut self,
+        site_path: Option<SitePath<'_>>,
+        location: &[u8],
+    ) -> StatusCode {
         let status = match self.request.method {
             Method::Get | Method::Head => StatusCode::MOVED_PERMANENTLY,
             // 308 preserves method and body; 301 may change POST to GET (RFC 9110 §15.4.2).
             _ => StatusCode::PERMANENT_REDIRECT,
         };
-        // The site's header rules are not applied: they may be intended for TLS only (such as
-        // Strict-Transport-Security).
         let explanation = Some("The page has moved.");
-        self.page(None, status, explanation, &[("Location", location)]);
+        self.page(site_path, status, explanation, &[("Location", location)]);
         status
     }
 

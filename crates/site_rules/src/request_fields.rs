@@ -1,6 +1,7 @@
 //! The changes to the fields of one response that depend on its request.
 
 use lowroad_config::HeaderRule;
+use lowroad_http::forwarding;
 use lowroad_variables::Dependence;
 
 /// The changes to the fields of the response to one request.
@@ -10,6 +11,8 @@ pub struct RequestFields<'a> {
     pub lines: Vec<(&'a str, Vec<u8>)>,
     /// The names of fields that the response must not have, other than those in `lines`.
     pub omitted: Vec<&'a str>,
+    /// Whether the changes depend on a fact that Vary can't name, such as the client.
+    pub is_private: bool,
     /// The request fields on which the changes depend, each once in any case.
     vary: Vec<String>,
 }
@@ -22,25 +25,31 @@ impl<'a> RequestFields<'a> {
         self.omitted.push(name);
     }
 
-    /// Adds request fields to Vary.
+    /// Adds the parts of a request on which a value depends.
     pub fn vary_by<'v>(&mut self, dependences: impl Iterator<Item = Dependence<'v>>) {
         for dependence in dependences {
-            if let Dependence::Field(name) = dependence {
-                self.vary_by_field(name);
+            match dependence {
+                Dependence::Field(name) => self.vary_by_field(name),
+                Dependence::Client => self.is_private = true,
+                // An identifier belongs to one request anyway, and a file to none.
+                Dependence::Request | Dependence::File | Dependence::CacheKey => {}
             }
         }
     }
 
     /// Adds a request field to Vary.
     pub fn vary_by_field(&mut self, name: &str) {
+        // Any client can send the fields in which proxies report a client.
+        self.is_private |= forwarding::is_report(name.to_ascii_lowercase().as_bytes());
         // Vary lists each field once.
         if !self.vary.iter().any(|it| it.eq_ignore_ascii_case(name)) {
             self.vary.push(name.to_owned());
         }
     }
 
-    /// Adds the request fields of a rule's conditions to Vary.
+    /// Adds the parts of a request on which a rule's conditions depend.
     pub(crate) fn vary_by_conditions(&mut self, rule: &HeaderRule) {
+        self.is_private |= rule.conditions.depend_on_unnamed_facts();
         for name in rule.conditions.fields() {
             self.vary_by_field(name);
         }

@@ -24,5 +24,5 @@ pub use facts::{RequestFacts, TlsFacts};
 pub use map_entries::{MapEntries, MapLineError, is_map_value};
 pub use scope::TemplateScope;
 pub use template::{Template, TemplateError, TemplateInput, TemplatePart};
-pub use value_map::{MapFile, MapReference, ValueMap};
+pub use value_map::{FileEntries, MapFile, MapReference, ValueMap};
 pub use variable::{Dependence, Variable};

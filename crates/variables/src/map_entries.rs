@@ -87,15 +87,20 @@ impl MapEntries {
     /// The first line with a mistake.
     pub fn parse(text: &str, ignores_case: bool) -> Result<MapEntries, MapLineError> {
         let mut entries = MapEntries::new(ignores_case);
+        // Some editors write a byte order mark, which is not a part of the first key.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        // A table that grows would hash each key several times.
+        let count = text.matches('\n').count() + 1;
+        entries.texts.reserve(count.min(MAP_ENTRIES_MAX));
         for (index, raw) in text.lines().enumerate() {
             let line = raw.trim();
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            let indent = raw.chars().take_while(|it| it.is_whitespace()).count();
+            let indent = || raw.chars().take_while(|it| it.is_whitespace()).count();
             let fail = |message: String| MapLineError {
                 line: index + 1,
-                column: indent + 1,
+                column: indent() + 1,
                 message,
             };
             let Some((key, value)) = line.split_once([' ', '\t']) else {
@@ -104,6 +109,13 @@ impl MapEntries {
                     shortened(line)
                 )));
             };
+            if value.ends_with(';') {
+                let message = "remove the ; at the end, which nginx needs; a value that ends in ; is possible in `entries` only";
+                return Err(MapLineError {
+                    column: indent() + line.chars().count(),
+                    ..fail(message.to_owned())
+                });
+            }
             entries.insert(key, value.trim_start()).map_err(fail)?;
         }
         Ok(entries)

@@ -443,7 +443,7 @@ fn map_values_are_whole_urls_or_stay_in_their_place() {
 
 #[test]
 fn map_files_have_a_key_and_a_value_in_each_line() {
-    let text = "# comment\n\na.example  one two\n\tB.example\tthree\r\n~^x y\n";
+    let text = "\u{feff}# comment\n\na.example  one two\n\tB.example\tthree\r\n~^x y\n";
     let entries = MapEntries::parse(text, true).expect("a map");
     for (key, value) in [
         ("A.example", Some("one two")),
@@ -457,6 +457,7 @@ fn map_files_have_a_key_and_a_value_in_each_line() {
         ("a 1\n  b\n", 2, 3, "has no value"),
         ("a 1\nA 2\n", 2, 1, "is listed twice"),
         ("a \u{7}x\n", 1, 1, "visible ASCII"),
+        ("a 1\n  b 2; \n", 2, 6, "remove the ; at the end"),
         ("a 1\n#\n~( 2\n", 3, 1, "is not a regular expression"),
     ] {
         let error = MapEntries::parse(text, true).expect_err(text);
@@ -478,7 +479,7 @@ fn a_response_depends_on_the_variables_of_a_map() {
         "Field(\"Cookie\") Client"
     );
     let with_file = ValueMap {
-        file: Some(MapFile::new("f".into(), false, MapEntries::default())),
+        file: Some(MapFile::new("f".into(), false, FileEntries::default())),
         from: Template::parse("$host", TemplateScope::map_source()).expect("a template"),
         name: "m".into(),
         default: String::new(),

@@ -29,7 +29,16 @@ pub struct MapFile {
     pub path: PathBuf,
     /// Whether keys are compared without regard to ASCII case.
     pub ignores_case: bool,
-    entries: RwLock<Arc<MapEntries>>,
+    entries: RwLock<Arc<FileEntries>>,
+}
+
+/// The entries of a file, with a hash of the bytes from which they were read.
+#[derive(Default)]
+pub struct FileEntries {
+    /// The entries.
+    pub entries: MapEntries,
+    /// Tells the bytes from those of a changed file, without a comparison of the entries.
+    pub content_hash: u64,
 }
 
 /// A map as a part of a template.
@@ -47,7 +56,7 @@ impl ValueMap {
         }
         // The clone of the `Arc` keeps the entries while another thread replaces them.
         let file = self.file.as_ref().map(MapFile::entries);
-        let value = file.as_ref().and_then(|entries| entries.find(&text));
+        let value = file.as_ref().and_then(|file| file.entries.find(&text));
         value.unwrap_or(&self.default).to_owned()
     }
 
@@ -62,7 +71,7 @@ impl ValueMap {
 
 impl MapFile {
     /// A file with these entries.
-    pub fn new(path: PathBuf, ignores_case: bool, entries: MapEntries) -> MapFile {
+    pub fn new(path: PathBuf, ignores_case: bool, entries: FileEntries) -> MapFile {
         MapFile {
             path,
             ignores_case,
@@ -71,13 +80,13 @@ impl MapFile {
     }
 
     /// The current entries.
-    pub fn entries(&self) -> Arc<MapEntries> {
+    pub fn entries(&self) -> Arc<FileEntries> {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
         entries.clone()
     }
 
     /// Replaces the entries.
-    pub fn replace(&self, entries: MapEntries) {
+    pub fn replace(&self, entries: FileEntries) {
         let entries = Arc::new(entries);
         let mut current = self.entries.write().unwrap_or_else(PoisonError::into_inner);
         // The old entries are dropped after the lock, which workers need.

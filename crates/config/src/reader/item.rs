@@ -7,16 +7,14 @@ use super::{ConfigSection, ConfigSource, KeyPosition};
 use crate::pattern::UnsupportedNotation;
 use crate::problem::ConfigPlace;
 use crate::secret::SecretSource;
-use crate::source::SourceNote;
 use crate::value::InvalidValue;
 use crate::{PathPattern, PathPatternError};
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use lowroad_variables::ValueMap;
+use lowroad_variables::{Template, TemplateError, TemplateScope, Variable};
 use toml::de::DeValue;
 
 /// A value that is being read.
@@ -94,12 +92,7 @@ impl<'d> ConfigValue<'d> {
 
     /// Warns of a valid value.
     pub(crate) fn warn(&self, message: impl Into<String>, allowed: impl Into<String>) {
-        let mut readings = self.source.readings.borrow_mut();
-        readings.warnings.push(SourceNote {
-            position: self.position.clone(),
-            message: message.into(),
-            allowed: allowed.into(),
-        });
+        self.source.warn(&self.position, message, allowed);
     }
 
     /// Records that the value is a secret.
@@ -116,9 +109,19 @@ impl<'d> ConfigValue<'d> {
         text.map_err(|error| format!("{source} can't be used: {error}"))
     }
 
-    /// The maps to which variables may refer.
-    pub(crate) fn maps(&self) -> Vec<Arc<ValueMap>> {
-        self.source.maps.borrow().clone()
+    /// Parses a text of the value with variables, which may be maps.
+    pub(crate) fn parse_template(
+        &self,
+        text: &str,
+        scope: TemplateScope,
+    ) -> Result<Template, TemplateError> {
+        let template = Template::parse_with(text, scope, &self.source.maps.borrow())?;
+        let mut used = self.source.used_maps.borrow_mut();
+        used.extend(template.variables().filter_map(|it| match it {
+            Variable::Map(map) => Some(map.0.name.clone()),
+            _ => None,
+        }));
+        Ok(template)
     }
 
     /// Reads a file; `None` without access to files.

@@ -4,7 +4,7 @@ use super::conditions::{CONDITION_COUNT, with_conditions};
 use super::{KeyReference, TableReference};
 
 const ROUTE_KEYS: &[KeyReference] = &[
-    KeyReference::required("pattern", "pattern", "The paths."),
+    KeyReference::required("pattern", "pattern or list of them", "The paths. Each pattern of a list is a route with limits of its own."),
     KeyReference::optional("module", "name", "Handler: the [module](module.md) of this name."),
     KeyReference::optional("cgi", "path or `true`", "Handler: the CGI programs (RFC 3875) in this folder; or this program, for all paths of the route; with `true`, programs among the site's files."),
     KeyReference::optional("fastcgi", "`\"unix:PATH\"`, `\"HOST:PORT\"`, or array of them", "Handler: the FastCGI server at this address, for example php-fpm; one of [several](../programs.md#several-fastcgi-servers). All addresses of a host name are servers."),

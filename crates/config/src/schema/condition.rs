@@ -116,6 +116,22 @@ impl RequestConditions {
         self.variables.iter().flat_map(|it| it.text.dependences())
     }
 
+    /// Whether they depend on facts that Vary can't name: the client or its share, the time, or a file.
+    #[must_use]
+    pub fn depend_on_unnamed_facts(&self) -> bool {
+        let is_unnamed = |dependence| match dependence {
+            Dependence::Client | Dependence::Request | Dependence::File => true,
+            Dependence::Field(_) | Dependence::CacheKey => false,
+        };
+        !self.addresses.is_empty()
+            || self.has_certificate.is_some()
+            || !self.times.is_empty()
+            || self.file.is_some()
+            || self.share.is_some()
+            || self.variable_dependences().any(is_unnamed)
+            || (self.exceptions.iter()).any(RequestConditions::depend_on_unnamed_facts)
+    }
+
     /// Whether they depend on the target, host and method of the request only.
     #[must_use]
     pub fn depend_on_url_only(&self) -> bool {

@@ -15,7 +15,7 @@ use crate::PathPattern;
 /// Paths for which one handler gets the requests, of all methods. `[[site.route]]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteConfig {
-    /// The paths. Files that it matches are never sent as files.
+    /// The paths. Files that it matches are never sent as files. Each pattern of a list is a route. Key `pattern`.
     pub pattern: PathPattern,
     /// The route applies only if no file is at the path: for applications with paths of their
     /// own. Default false.

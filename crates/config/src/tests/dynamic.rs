@@ -1007,3 +1007,221 @@ fn mistakes_in_requests_of_origins_are_reported() {
     let expected = "Cache-Control has a variable (allowed: a constant value";
     assert!(shown(text).contains(expected), "{}", shown(text));
 }
+
+/// The warnings of a configuration.
+fn warnings(text: &str) -> String {
+    let config =
+        parse(text, Path::new("f")).unwrap_or_else(|problems| panic!("{}", lines(&problems)));
+    lines(&config.document.warnings)
+}
+
+#[test]
+fn ignored_arguments_must_not_decide_about_the_response() {
+    const ROUTE: &str = "[[site.route]]\npattern = \"/**\"\norigin = \"http://a\"\n";
+    let cache = "[site.route.cache]\nignore_arguments = [\"b\", \"utm_*\"]\n";
+    for (lines, depends) in [
+        (
+            "[[site.route]]\npattern = \"/x\"\norigin = \"http://b\"\nargument = \"utm_x\"\n",
+            "the route /x depends on utm_x",
+        ),
+        (
+            "[[site.route]]\npattern = \"/x\"\norigin = \"http://b\"\nnot = { variable = \"$arg_utm_x=1\" }\n",
+            "the route /x depends on utm_x",
+        ),
+        (
+            "[[site.route]]\npattern = \"/x\"\norigin = \"http://b\"\nvariable = \"$map_m=1\"\n",
+            "the route /x depends on utm_y",
+        ),
+        (
+            "[[site.rule]]\nargument = \"utm_z=1\"\nfallback = \"/f\"\n",
+            "the fallback /f depends on utm_z",
+        ),
+        (
+            "[[site.rewrite]]\nfrom = \"/r\"\nto = \"/w/$arg_utm_x\"\n",
+            "the rewrite to /w/$arg_utm_x depends on utm_x",
+        ),
+    ] {
+        let text = format!(
+            "[map.m]\nfrom = \"$arg_utm_y\"\nentries = {{ a = \"1\" }}\n[[site]]\nroot = \"r\"\n{lines}{ROUTE}{cache}"
+        );
+        let shown = shown(&text);
+        assert!(
+            shown.contains(&format!("\"utm_*\" is not in cache keys, but {depends}")),
+            "{shown}"
+        );
+        assert!(shown.contains("ignore_arguments[1]"), "{shown}");
+    }
+    let request = format!("[[site]]\n{ROUTE}request = {{ set = {{ X-A = \"$arg_b\" }} }}\n{cache}");
+    assert!(shown(&request).contains(
+        "\"b\" is not in cache keys, but X-A of the request to the handler depends on b"
+    ));
+    let whole =
+        format!("[[site]]\n{ROUTE}variable = \"$query=~^x\"\n{cache}sort_arguments = true\n");
+    let shown = shown(&whole);
+    assert!(
+        shown.contains("\"b\" is not in cache keys, but the route /** depends on the whole query"),
+        "{shown}"
+    );
+    assert!(
+        shown.contains("sort_arguments: the route /** depends on the order of the arguments"),
+        "{shown}"
+    );
+    // A copy of the query, other arguments, and decisions before the cache are allowed.
+    good(&format!(
+        "[[site]]\nroot = \"r\"\n[[site.redirect]]\nfrom = \"/a\"\nto = \"/b\"\nargument = \"utm_x\"\n[[site.rewrite]]\nfrom = \"/c\"\nto = \"/d?$query\"\n\
+         [[site.rewrite]]\nfrom = \"/e\"\nto = \"/f\"\nargument = \"b\"\n\
+         {ROUTE}argument = \"a\"\nrequest = {{ set = {{ X-A = \"$arg_bb $request_uri\" }} }}\n{cache}sort_arguments = true\nbypass = {{ argument = \"b\" }}\n"
+    ));
+}
+
+#[test]
+fn patterns_of_a_route_are_routes() {
+    let config = good(&in_route(
+        "pattern = [\"/a/**\", \"/b/x\", \"*.c\"]\norigin = \"http://o/y/\"\nmethods = \"GET\"",
+    ));
+    let routes = &config.sites[0].routes;
+    let shown: Vec<_> = routes
+        .iter()
+        .map(|it| {
+            (
+                it.pattern.to_string(),
+                it.prefixes.strip.as_str(),
+                it.prefixes.add.as_str(),
+            )
+        })
+        .collect();
+    let expected = [
+        ("/a/**", "/a", "/y"),
+        ("/b/x", "/b/x", "/y/"),
+        ("*.c", "", "/y"),
+    ];
+    assert_eq!(
+        shown,
+        expected.map(|(pattern, strip, add)| (pattern.to_owned(), strip, add))
+    );
+    assert!(
+        routes
+            .iter()
+            .all(|it| it.conditions == routes[0].conditions && it.to == routes[0].to)
+    );
+    for (lines, problem) in [
+        (
+            "pattern = []\norigin = \"http://a\"",
+            "4:11: site[0].route[0].pattern: the list is empty",
+        ),
+        (
+            "pattern = [\"/a\", \"b/c\"]\norigin = \"http://a\"",
+            "4:18: site[0].route[0].pattern[1]:",
+        ),
+        (
+            "pattern = [\"/a/**\", \"/b\"]\norigin = \"http://a\"\nrequest = { set = { X = \"$1\" } }",
+            "$1 has no meaning here",
+        ),
+        (
+            "pattern = [\"/a/**\", \"/b/**\"]\norigin = \"http://a\"\nstrip_prefix = \"/a\"",
+            "the paths of /b/** do not all begin with /a/",
+        ),
+    ] {
+        let shown = self::shown(&in_route(lines));
+        assert!(shown.contains(problem), "{shown}");
+    }
+}
+
+#[test]
+fn settings_without_effect_are_warned_of() {
+    const SITE: &str = "[[site]]\nroot = \"r\"\n";
+    const CORS: &str = "origins = \"https://a\"\n";
+    for (lines, expected) in [
+        (format!("[[site.cors]]\n{CORS}[[site.cors]]\npattern = \"/api/**\"\n{CORS}"), "5:1: site[0].cors[1]: never applies to /api/**: an earlier site.cors with /** precedes it"),
+        (format!("[[site.cors]]\npattern = \"/a/**\"\n{CORS}[[site.cors]]\npattern = [\"/b\", \"/a/b/*.c\"]\n{CORS}"), "never applies to /a/b/*.c: an earlier site.cors with /a/**"),
+        ("[[site.route]]\npattern = \"/a/**\"\norigin = \"http://a\"\n[[site.route]]\npattern = \"/a/b\"\norigin = \"http://b\"\n".into(), "site[0].route[1].origin: never applies to /a/b"),
+        ("[[site.route]]\npattern = \"/a\"\norigin = \"http://a\"\nkeep = \"never\"\ncache = { ttl = 5 }\n".into(), "7:17: site[0].route[0].cache.ttl: no response gets this lifetime, because of keep = \"never\""),
+    ] {
+        let shown = warnings(&format!("{SITE}{lines}"));
+        assert_eq!(shown.lines().count(), 1, "{shown}");
+        assert!(shown.contains(expected), "{shown}");
+    }
+    let off = format!(
+        "[server]\ncache = 0\n{SITE}[[site.route]]\npattern = \"/a\"\norigin = \"http://a\"\ncache = {{ ttl = 5 }}\n"
+    );
+    assert!(warnings(&off).contains("because of server.cache = 0"));
+    let map = format!("[map.m]\nfrom = \"$host\"\nentries = {{ a = \"1\" }}\n{SITE}");
+    assert!(
+        warnings(&map).contains("1:6: map.m: no text refers to the map (allowed: $map_m"),
+        "{}",
+        warnings(&map)
+    );
+    assert_eq!(
+        warnings(&format!(
+            "{map}[[site.redirect]]\nfrom = \"/a\"\nto = \"$map_m\"\n"
+        )),
+        ""
+    );
+    assert_eq!(
+        warnings(&format!(
+            "{map}[[site.rule]]\nvariable = \"$map_m=1\"\ndeny = 403\n"
+        )),
+        ""
+    );
+    for lines in [
+        "[[site.cors]]\npattern = [\"/a/**\", \"/a/b\"]\norigins = \"https://a\"\n",
+        "[[site.cors]]\npattern = \"/a/*\"\norigins = \"https://a\"\n[[site.cors]]\npattern = \"/a/**\"\norigins = \"https://a\"\n",
+        "[[site.route]]\npattern = \"/**\"\norigin = \"http://a\"\nmethods = \"GET\"\n[[site.route]]\npattern = \"/a\"\norigin = \"http://b\"\n",
+        "[[site.route]]\npattern = \"/**\"\norigin = \"http://a\"\nmissing = true\n[[site.route]]\npattern = \"/a\"\norigin = \"http://b\"\n",
+        "[[site.route]]\npattern = \"/a\"\norigin = \"http://a\"\ncache = { ttl = 5 }\n",
+    ] {
+        assert_eq!(warnings(&format!("{SITE}{lines}")), "", "{lines}");
+    }
+}
+
+#[test]
+fn endless_redirects_are_warned_of() {
+    let redirect =
+        |from: &str, to: &str| format!("[[site.redirect]]\nfrom = \"{from}\"\nto = \"{to}\"\n");
+    let site = |lines: &str| format!("[[site]]\nroot = \"r\"\nlisten = \"*:80\"\n{lines}");
+    let there_and_back = redirect("/a/**", "/b/$1") + &redirect("/b/**", "/a/$1");
+    let shown = warnings(&site(&there_and_back));
+    assert_eq!(shown.lines().count(), 1, "{shown}");
+    assert!(
+        shown.contains(
+            "6:6: site[0].redirect[0].to: leads into an endless loop: /a/x to /b/x to /a/x"
+        ),
+        "{shown}"
+    );
+    for lines in [
+        format!(
+            "names = [\"e.example\", \"www.e.example\"]\ncanonical_host = true\n{}",
+            redirect("/**", "http://www.e.example$request_uri")
+        ),
+        format!(
+            "names = \"e.example\"\n{}",
+            redirect("/**", "http://$host$path")
+        ),
+        format!(
+            "trailing_slash = \"add\"\n{}[[site.route]]\npattern = \"/r/**\"\norigin = \"http://a\"\n",
+            redirect("/r/x/", "/r/x")
+        ),
+        format!(
+            "[site.tls]\nlocal = true\n{}",
+            redirect("/**", "https://$host$request_uri")
+        ),
+    ] {
+        let shown = warnings(&site(&lines));
+        assert!(
+            shown.contains("leads into an endless loop"),
+            "{lines} {shown}"
+        );
+    }
+    for lines in [
+        redirect("/a/**", "/b/$1") + &redirect("/b/x", "/c"),
+        redirect("/**", "https://$host$request_uri"),
+        redirect("/a", "/b") + &redirect("/b", "/a") + "header = \"X\"\n",
+        format!(
+            "names = \"e.example\"\n{}",
+            redirect("/**", "http://e.example:8080/")
+        ),
+        redirect("/old/**", "/new/$1"),
+    ] {
+        assert_eq!(warnings(&site(&lines)), "", "{lines}");
+    }
+}

@@ -1,5 +1,6 @@
 //! Writes the head of a response, field by field, for all protocols.
 
+use lowroad_cache::{cache_control, targeted_fields};
 use lowroad_http::fields::{FieldLines, FieldName, ResponseFields, StandardHeader};
 use lowroad_http::h1::{self, BodyLen};
 use lowroad_http::h2::{self, hpack};
@@ -9,6 +10,9 @@ use lowroad_http::stored_head::StoredSection;
 
 use super::{FieldChanges, ResponseProtocol};
 
+/// The name of the field Cache-Control.
+const CACHE_CONTROL: &str = "Cache-Control";
+
 /// A head being written: fields in the order in which they are added. The connection adds its own fields.
 pub struct HeadBuilder<'r> {
     wire: ResponseProtocol<'r>,
@@ -17,6 +21,8 @@ pub struct HeadBuilder<'r> {
     block: Option<h2::HeadInProgress>,
     /// The changes to the fields of this response, if there are any.
     changes: Option<&'r FieldChanges>,
+    /// The lines of Cache-Control of a response that becomes private.
+    cache_control: Vec<Box<[u8]>>,
     out: &'r mut Vec<u8>,
 }
 
@@ -40,6 +46,7 @@ impl<'r> HeadBuilder<'r> {
             status,
             block,
             changes: None,
+            cache_control: Vec::new(),
             out,
         }
     }
@@ -54,10 +61,19 @@ impl<'r> HeadBuilder<'r> {
 impl HeadBuilder<'_> {
     /// Adds a field. Bytes that are not allowed in a value become spaces.
     pub fn field(&mut self, name: &str, value: &[u8]) -> &mut Self {
-        match self.is_omitted(name) {
-            true => self,
-            false => self.put(name, value),
+        let Some(changes) = self.changes else {
+            return self.put(name, value);
+        };
+        if changes.omits(name.as_bytes())
+            || changes.is_private && targeted_fields::is_targeted(name)
+        {
+            return self;
         }
+        if changes.is_private && name.eq_ignore_ascii_case(CACHE_CONTROL) {
+            self.cache_control.push(value.into());
+            return self;
+        }
+        self.put(name, value)
     }
 
     fn put(&mut self, name: &str, value: &[u8]) -> &mut Self {
@@ -103,7 +119,7 @@ impl HeadBuilder<'_> {
 
     /// Adds fields, except hop-by-hop fields and others that are not for clients.
     pub fn fields(&mut self, fields: &ResponseFields) -> &mut Self {
-        if self.has_omitted() {
+        if self.filters() {
             for (name, value) in fields.for_clients() {
                 self.field(name.as_str(), value);
             }
@@ -119,7 +135,7 @@ impl HeadBuilder<'_> {
 
     /// Adds fields of a stored head.
     pub fn encoded(&mut self, section: StoredSection<'_>) -> &mut Self {
-        if self.has_omitted() {
+        if self.filters() {
             for (name, value) in section.fields() {
                 self.field(name.as_str(), value);
             }
@@ -133,9 +149,8 @@ impl HeadBuilder<'_> {
         self
     }
 
-    fn has_omitted(&self) -> bool {
-        self.changes
-            .is_some_and(|changes| !changes.omitted.is_empty())
+    fn filters(&self) -> bool {
+        self.changes.is_some_and(FieldChanges::filters)
     }
 
     #[inline]
@@ -146,10 +161,16 @@ impl HeadBuilder<'_> {
 
     /// Ends the head. Returns whether the caller has to write a body.
     pub fn end(mut self, body: BodyLen) -> bool {
-        let lines = self.changes.map(|changes| FieldLines::new(&changes.lines));
-        for (name, value) in lines.into_iter().flatten() {
-            // The names are those of the configuration.
-            self.put(&String::from_utf8_lossy(name), value);
+        if let Some(changes) = self.changes {
+            for (name, value) in FieldLines::new(&changes.lines) {
+                // The names are those of the configuration.
+                self.put(&String::from_utf8_lossy(name), value);
+            }
+            if changes.is_private {
+                let lines = std::mem::take(&mut self.cache_control);
+                let value = cache_control::private_value(lines.iter().map(|line| &**line));
+                self.put(CACHE_CONTROL, &value);
+            }
         }
         match (self.wire, self.block) {
             (ResponseProtocol::Http1(http), _) => http.finish_head(self.status, body, self.out),

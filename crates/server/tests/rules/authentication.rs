@@ -184,7 +184,7 @@ fn responses_behind_authentication_are_private() {
             got.text()
         );
         assert!(
-            got.head.contains("Cache-Control: private\r\n"),
+            got.head.contains("Cache-Control: private, max-age=60\r\n"),
             "{}",
             got.head
         );
@@ -196,6 +196,26 @@ fn responses_behind_authentication_are_private() {
     // Each request was decided separately, without a stored response.
     assert_eq!((application.count(), auth.count()), (3, 3));
     assert_eq!(place.get("/app/x").status, 401);
+}
+
+#[test]
+fn files_behind_authentication_are_private() {
+    let auth = auth_server();
+    let lines = format!(
+        "[[site.rule]]\npattern = \"/in/**\"\n{}\n\
+         [[site.cache_control]]\npattern = \"/**\"\nvalue = \"public, max-age=60\"\n",
+        forward(&auth)
+    );
+    let place = Place::new(&["root/in/a.txt", "root/out.txt"], &lines);
+    for (path, control) in [
+        ("/in/a.txt", "Cache-Control: private, max-age=60\r\n"),
+        ("/out.txt", "Cache-Control: public, max-age=60\r\n"),
+    ] {
+        let got = place.get_with(path, "Cookie: user=ann\r\n");
+        assert_eq!(got.status, 200, "{path}");
+        assert!(got.head.contains(control), "{}", got.head);
+        assert_eq!(got.head.matches("Cache-Control").count(), 1, "{}", got.head);
+    }
 }
 
 #[test]

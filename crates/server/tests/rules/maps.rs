@@ -39,7 +39,10 @@ fn redirects_come_from_a_file_with_100000_entries() {
         assert_eq!(got.field("cache-control"), Some("no-store"));
     }
     assert_eq!(place.get("/old/100000").status, 404);
-    assert_eq!(place.body_or_status("/a.txt"), "root/a.txt");
+    // Responses without a redirect do not depend on the map.
+    let file = place.get("/a.txt");
+    assert_eq!(file.text(), "root/a.txt");
+    assert!(!file.head.contains("private"), "{}", file.head);
     assert!(place.explain("/old/7").contains("/new/7"));
 }
 

@@ -212,6 +212,103 @@ fn requests_are_redirected_to_the_canonical_url() {
 }
 
 #[test]
+fn canonical_redirects_are_one_with_the_fields_of_the_site() {
+    let place = Place::new(
+        &[],
+        "names = [\"a.example\", \"www.a.example\"]\ncanonical_host = true\ntrailing_slash = \"add\"\nsecurity_headers = true\n\
+         [[site.header]]\nset = { Strict-Transport-Security = \"max-age=9\", X-Who = \"$client\" }\n\
+         [[site.redirect]]\nfrom = \"/app/old\"\nto = \"/app/new\"\n\
+         [[site.route]]\npattern = \"/app/**\"\norigin = \"http://127.0.0.1:9\"\n",
+    );
+    let at = |host: &str, path: &str| {
+        request(&place, &format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n"))
+    };
+    for (host, path, location) in [
+        ("www.a.example", "/app/x?q=1", "http://a.example/app/x/?q=1"),
+        ("www.a.example", "/app/x/", "http://a.example/app/x/"),
+        ("a.example", "/app/x?q=1", "/app/x/?q=1"),
+        // The rule for the path without a slash comes first.
+        ("www.a.example", "/app/old", "http://a.example/app/old"),
+        ("a.example", "/app/old", "/app/new"),
+    ] {
+        let got = at(host, path);
+        assert_eq!(
+            (got.status, got.field("location")),
+            (301, Some(location)),
+            "{host}{path}"
+        );
+        for (name, value) in [
+            ("strict-transport-security", "max-age=9"),
+            ("x-content-type-options", "nosniff"),
+            ("x-who", "127.0.0.1"),
+        ] {
+            assert_eq!(got.field(name), Some(value), "{host}{path} {name}");
+        }
+    }
+    let explain = |host: &str| {
+        let url = format!("http://{}/app/x", place.server.address());
+        let host = format!("Host: {host}");
+        place.run(&["explain", &url, "-H", &host, "--admin", &place.admin()])
+    };
+    let told = explain("www.a.example");
+    assert!(
+        told.contains("canonical_host and trailing_slash: to http://a.example/app/x/"),
+        "{told}"
+    );
+    assert!(told.contains("X-Content-Type-Options: nosniff"), "{told}");
+    let told = explain("a.example");
+    assert!(told.contains("trailing_slash: to /app/x/"), "{told}");
+    let metrics = place.run(&["status", "--json", "--admin", &place.admin()]);
+    let compact: String = metrics.chars().filter(|it| !it.is_whitespace()).collect();
+    for (action, count) in [("https", 3), ("redirect", 2)] {
+        let sample = format!("\"action\":\"{action}\",\"site\":\"a.example\"}},\"value\":{count}");
+        assert!(compact.contains(&sample), "{action}: {metrics}");
+    }
+}
+
+/// The lines of Cache-Control, joined.
+fn cache_control(got: &ClientResponse) -> String {
+    let lines = got
+        .head
+        .lines()
+        .filter_map(|line| line.strip_prefix("Cache-Control: "));
+    lines.collect::<Vec<_>>().join(" | ")
+}
+
+#[test]
+fn responses_that_depend_on_the_client_are_private_in_one_field() {
+    let place = Place::new(
+        &["root/f.txt", "root/c/f.txt", "root/k/f.txt", "root/v/f.txt"],
+        "[[site.cache_control]]\npattern = \"/**\"\nvalue = \"public, max-age=5\"\n\
+         [[site.header]]\npattern = \"/c/**\"\nset = { X-Who = \"$client\" }\n\
+         [[site.header]]\npattern = \"/k/**\"\naddresses = \"192.0.2.1\"\nset = { X-Who = \"it\" }\n\
+         [[site.header]]\npattern = \"/v/**\"\nset = { X-Who = \"$header_x_a\", CDN-Cache-Control = \"max-age=9\" }\n",
+    );
+    for (path, expected) in [
+        ("/f.txt", "public, max-age=5"),
+        ("/c/f.txt", "private, max-age=5"),
+        ("/k/f.txt", "private, max-age=5"),
+        ("/v/f.txt", "public, max-age=5"),
+    ] {
+        // The second request is answered from memory.
+        for _ in 0..2 {
+            let got = place.get(path);
+            assert_eq!(
+                (got.status, &cache_control(&got)[..]),
+                (200, expected),
+                "{path}"
+            );
+        }
+        let part = place.get_with(path, "Range: bytes=0-0\r\n");
+        assert_eq!(
+            (part.status, &cache_control(&part)[..]),
+            (206, expected),
+            "{path}"
+        );
+    }
+}
+
+#[test]
 fn maintenance_is_turned_on_by_command_and_by_file() {
     let folder = TempFolder::new();
     let switch = folder.path().join("switch");

@@ -3,55 +3,124 @@
 use lowroad_config::TrailingSlash;
 use lowroad_http::host;
 use lowroad_http::method::Method;
-use lowroad_http::request::RequestTarget;
 
-use super::context::RequestContext;
+use super::context::{RequestContext, RequestDecision, generated_response};
+use super::effects::{Effects, TraceEvent};
+use crate::answering_rule::AnsweringRule;
 use crate::responder::RequestResponder;
 use crate::sites::{Site, SiteTable};
 
-/// The location for a request with another scheme or host than the canonical ones.
-pub fn canonical_location(
+/// The name of the redirect to the form with or without a slash.
+pub const TRAILING_SLASH: &str = "trailing_slash";
+/// The name of the redirect to https.
+pub const TLS_REDIRECT: &str = "site.tls.redirect";
+
+/// The scheme and host of a site's canonical URL, for a request with others.
+pub struct CanonicalUrl {
+    /// Scheme, host and port.
+    origin: Vec<u8>,
+    changes_scheme: bool,
+}
+
+/// The canonical URL for a request with another scheme or host.
+#[inline]
+pub fn canonical_url(
     sites: &SiteTable,
     site: &Site,
     responder: &RequestResponder<'_, '_>,
-) -> Option<Vec<u8>> {
-    let request = responder.request;
-    let is_https = responder.exchange.is_https();
+) -> Option<CanonicalUrl> {
     let tls = site.rules.config.tls.as_ref();
-    // Both changes are one redirect, so that a client is not sent from one to the other.
-    let changes_scheme = !is_https && tls.is_some_and(|tls| tls.redirect);
     let canonical = site.rules.config.canonical_host.as_deref();
+    // Both changes are one redirect, so that a client is not sent from one to the other.
+    let changes_scheme = tls.is_some_and(|tls| tls.redirect) && !responder.exchange.is_https();
     if !changes_scheme && canonical.is_none() {
         return None;
     }
+    other_url(sites, site, changes_scheme, responder)
+}
+
+fn other_url(
+    sites: &SiteTable,
+    site: &Site,
+    changes_scheme: bool,
+    responder: &RequestResponder<'_, '_>,
+) -> Option<CanonicalUrl> {
+    let canonical = site.rules.config.canonical_host.as_deref();
     let mut name = [0; 256];
     // A redirect needs a host name.
-    let authority = request.authority?;
+    let authority = responder.request.authority?;
     let host = host::normalize(authority, &mut name)?;
     // Without a canonical host, the requested one is kept.
     let new_host = canonical.map_or(host, str::as_bytes);
     if !changes_scheme && new_host == host {
         return None;
     }
-    let mut location = match (changes_scheme, &responder.exchange.forwarded) {
+    let origin = match (changes_scheme, &responder.exchange.forwarded) {
         // The client connects to the proxy, so the proxy's default port is used.
         (true, Some(forwarded)) if forwarded.is_https.is_some() => [b"https://", new_host].concat(),
         (true, _) => sites.https_url(site, new_host)?,
         (false, _) => {
+            let is_https = responder.exchange.is_https();
             let scheme: &[u8] = if is_https { b"https://" } else { b"http://" };
             [scheme, new_host, port(authority)].concat()
         }
     };
-    let RequestTarget::Origin { path, query, .. } = request.target else {
-        return None;
-    };
-    location.extend_from_slice(path);
-    append_query(query, &mut location);
-    Some(location)
+    Some(CanonicalUrl {
+        origin,
+        changes_scheme,
+    })
+}
+
+impl CanonicalUrl {
+    /// Redirects the client to the path of its request, in the canonical form.
+    #[cold]
+    pub fn redirect(
+        self,
+        effects: &impl Effects,
+        context: &RequestContext<'_>,
+        responder: &mut RequestResponder<'_, '_>,
+    ) -> RequestDecision {
+        let matches = &context.matches;
+        // A rule for the path itself would not see the path with another end.
+        let has_rules =
+            matches.redirects().next().is_some() || matches.access_patterns().next().is_some();
+        let slash = (!has_rules)
+            .then(|| slash_path(context, responder))
+            .flatten();
+        let rule = match (self.changes_scheme, &slash) {
+            (true, _) => TLS_REDIRECT,
+            (false, None) => "canonical_host",
+            (false, Some(_)) => "canonical_host and trailing_slash",
+        };
+        let mut location = self.origin;
+        location.extend(slash.unwrap_or_else(|| context.raw_path.to_vec()));
+        append_query(context.query, &mut location);
+        effects.trace(TraceEvent::Redirect(rule, &location));
+        AnsweringRule::Https.note(responder.exchange);
+        if self.changes_scheme {
+            // Header rules may be intended for TLS only, such as Strict-Transport-Security (RFC 6797 §7.2).
+            return generated_response(responder.redirect_to_canonical(None, &location));
+        }
+        if context.site.has_request_fields() {
+            context.set_request_fields(effects, responder);
+        }
+        let site_path = Some(context.site_path());
+        generated_response(responder.redirect_to_canonical(site_path, &location))
+    }
 }
 
 /// The path and query for a path of a route without the canonical slash at its end, or with one too much.
 pub fn slash_location(
+    context: &RequestContext<'_>,
+    responder: &RequestResponder<'_, '_>,
+) -> Option<Vec<u8>> {
+    let mut location = slash_path(context, responder)?;
+    append_query(context.query, &mut location);
+    Some(location)
+}
+
+/// The path of a route in the canonical form, for a path in the other one.
+fn slash_path(
     context: &RequestContext<'_>,
     responder: &RequestResponder<'_, '_>,
 ) -> Option<Vec<u8>> {
@@ -86,11 +155,7 @@ pub fn slash_location(
         TrailingSlash::Add => [path, b"/"].concat(),
         _ => path[..path.len() - 1].to_vec(),
     };
-    if !context.site.rules.has_route(&target) {
-        return None;
-    }
-    append_query(context.query, &mut location);
-    Some(location)
+    context.site.rules.has_route(&target).then_some(location)
 }
 
 fn append_query(query: Option<&[u8]>, location: &mut Vec<u8>) {

@@ -142,8 +142,11 @@ impl RequestContext<'_> {
         // Unlike with Authorization, caches in front may share the response to a request with a cookie.
         dependence.is_private |= responder.exchange.authentication.is_some();
         if !rules.depends_on_request() && cors.is_none() {
-            let mut changes = FieldChanges::default();
-            dependence.write_lines(&mut changes.lines);
+            let mut changes = FieldChanges {
+                is_private: dependence.is_private,
+                ..FieldChanges::default()
+            };
+            dependence.write_vary(&mut changes.lines);
             responder.response.set_field_changes(changes);
             return false;
         }
@@ -160,8 +163,9 @@ impl RequestContext<'_> {
         let mut changes = FieldChanges {
             lines: fields.encoded_lines(),
             omitted: fields.omitted.iter().map(|name| (*name).into()).collect(),
+            is_private: fields.is_private || dependence.is_private,
         };
-        dependence.write_lines(&mut changes.lines);
+        dependence.write_vary(&mut changes.lines);
         effects.trace(TraceEvent::Fields(&changes));
         responder.response.set_field_changes(changes);
         true

@@ -129,6 +129,8 @@ pub enum TraceEvent<'s> {
     NoSite,
     /// The request belongs to this site.
     Site(&'s Site),
+    /// The rules of the site apply to this path.
+    Path(&'s RequestContext<'s>),
     /// The TLS connection was made for a name with other certificates.
     OtherCertificate,
     /// The path requires a client certificate, but the client sent none.
@@ -159,8 +161,8 @@ pub enum TraceEvent<'s> {
     Maintenance,
     /// A preflight of another origin, which is permitted or not.
     Preflight(bool),
-    /// A rule redirects the client to this location.
-    Redirect(&'s [u8]),
+    /// The rule with this name redirects the client to this location.
+    Redirect(&'static str, &'s [u8]),
     /// This object was stored for the path, or was just loaded.
     Found(&'s RequestContext<'s>, &'s StoredObject),
     /// This variant is sent, unless the request's conditions or ranges require another response.

@@ -11,8 +11,8 @@ use lowroad_response_cache::calls::{CallStatus, HandlerCall};
 use lowroad_response_cache::reply::HandlerReply;
 use lowroad_response_cache::reuse::{CacheKey, KeyFacts, RequestedPart};
 use lowroad_response_cache::storage::{HitKind, StoredResponse};
+use lowroad_routes::response_redirect;
 use lowroad_routes::routes::Route;
-use lowroad_routes::{response_dependence, response_redirect};
 use lowroad_store::key::SiteScope;
 use lowroad_store::object::ObjectKind;
 use lowroad_store::validity::Reusability;
@@ -516,13 +516,6 @@ impl<W: Effects> ResponseLookup<'_, W> {
         };
         let status = match reply {
             Ok(mut reply) => {
-                // A line `private` is added to each response, but `public` and `s-maxage` beside it would contradict it.
-                let is_private = || context.response_dependence().is_private;
-                if responder.exchange.authentication.is_some()
-                    || context.site.path_conditions.is_some() && is_private()
-                {
-                    response_dependence::make_private(&mut reply.response.fields);
-                }
                 if let Some((_, fields)) = first {
                     response_redirect::add_fields(fields, &mut reply.response);
                 }

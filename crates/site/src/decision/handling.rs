@@ -54,13 +54,18 @@ pub fn handle_admitted<W: Effects>(
     {
         lookup
             .effects
-            .trace(TraceEvent::Redirect(&redirect.location));
+            .trace(TraceEvent::Redirect("a redirect rule", &redirect.location));
         AnsweringRule::Redirect.note(responder.exchange);
         return generated_response(responder.redirect(context.site_path(), &redirect));
     }
     if let Some(location) = canonical_url::slash_location(context, responder) {
-        lookup.effects.trace(TraceEvent::Redirect(&location));
-        return generated_response(responder.redirect_to_canonical(&location));
+        lookup.effects.trace(TraceEvent::Redirect(
+            canonical_url::TRAILING_SLASH,
+            &location,
+        ));
+        AnsweringRule::Redirect.note(responder.exchange);
+        let site_path = Some(context.site_path());
+        return generated_response(responder.redirect_to_canonical(site_path, &location));
     }
     if site.has_internal_redirects
         && let Some(rewrite) = context

@@ -313,6 +313,7 @@ fn continue_with_target<W: Effects>(
         is_fallback: false,
         rewritten_target: Some(&rewritten),
     };
+    effects.trace(TraceEvent::Path(&context));
     if site.has_request_fields() {
         context.set_request_fields(effects, responder);
     }

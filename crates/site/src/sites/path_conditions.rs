@@ -29,13 +29,20 @@ impl TargetCondition {
         find_switch: FindSwitch<'_>,
     ) -> TargetCondition {
         let depends_on_file = to.depends_on_file();
-        let mut dependence = ResponseDependence::from_conditions(conditions);
-        dependence.is_private |= depends_on_file;
+        let dependence = ResponseDependence::from_conditions(conditions);
         TargetCondition {
             conditions: ConditionSet::new(conditions, find_switch),
             depends_on_file,
             dependence,
         }
+    }
+
+    /// The condition of a rewrite. The response to a rewritten path depends on the file, too. A redirect by a file does
+    /// not make other responses depend on the file: they are those without a redirect, and the redirect is not stored.
+    fn for_rewrite(rule: &config::RewriteConfig, find_switch: FindSwitch<'_>) -> TargetCondition {
+        let mut condition = TargetCondition::new(&rule.conditions, &rule.to, find_switch);
+        condition.dependence.is_private |= condition.depends_on_file;
+        condition
     }
 
     /// Whether another request for the same URL may have another target.
@@ -53,7 +60,7 @@ impl PathConditions {
             .collect::<Vec<_>>();
         let rewrites = site.rewrites.iter();
         let rewrites = rewrites
-            .map(|rule| TargetCondition::new(&rule.conditions, &rule.to, find_switch))
+            .map(|rule| TargetCondition::for_rewrite(rule, find_switch))
             .collect::<Vec<_>>();
         // Rules without conditions have empty sets, so that numbers are those of the configuration.
         let headers = site.headers.iter();
