@@ -10,10 +10,15 @@
 
 #![forbid(unsafe_code)]
 
+pub mod caddy;
+mod checked;
 mod document;
 pub mod nginx;
+mod origin_tables;
 mod path_globs;
+mod path_overlap;
 mod report;
+mod request_selector;
 mod request_text;
 mod toml_values;
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::ConfigImport;
-use crate::document::ConfigDocument;
+use crate::checked::checked;
 
 mod blocks;
 mod definitions;
@@ -75,7 +75,7 @@ fn translate(
     let servers = read_servers(&mut translation, &directives);
     let site_count = servers.len();
     let document = output::write_config(servers, &mut translation, head(file));
-    checked(document, translation, site_count)
+    checked(document, translation.report, site_count)
 }
 
 /// The folder that relative includes refer to. A file of `sites-available` and the like is in a folder below it.
@@ -105,40 +105,4 @@ fn head(file: &Path) -> Vec<String> {
         "`keep = \"never\"` stores no responses, as nginx without proxy_cache. Without it, responses are stored as they".to_string(),
         "permit. Hosts without a site get 421; to answer them, add \"_\" to the names of a site.".to_string(),
     ]
-}
-
-/// The largest number of tables that may be refused before the import gives up.
-const REFUSALS_MAX: usize = 1000;
-
-/// Comments out the lines that the configuration parser refuses.
-fn checked(
-    mut document: ConfigDocument,
-    mut translation: Translation,
-    site_count: usize,
-) -> ConfigImport {
-    let mut problems = Vec::new();
-    // One problem at a time: a comment moves the lines of the others, and may resolve them.
-    for _ in 0..REFUSALS_MAX {
-        problems = match lowroad_config::parse(&document.to_text(), Path::new("lowroad.toml")) {
-            Ok(_) => Vec::new(),
-            Err(problems) => problems,
-        };
-        let Some(problem) = problems.first() else {
-            break;
-        };
-        let key = problem.key.rsplit('.').next().unwrap_or_default();
-        let reason = format!("{key}: {}", problem.message);
-        let Some(entries) = document.disable_line(problem.line, &reason) else {
-            break;
-        };
-        for entry in entries {
-            translation.report.refuse(entry, &reason);
-        }
-    }
-    ConfigImport {
-        text: document.to_text(),
-        report: translation.report,
-        problems,
-        site_count,
-    }
 }

@@ -20,6 +20,11 @@ impl DirectiveOutcome {
     }
 }
 
+/// The outcome of a directive that no function has read.
+pub fn unread() -> DirectiveOutcome {
+    DirectiveOutcome::ByHand("this directive is unknown to the import".to_string())
+}
+
 /// One directive of the report.
 #[derive(Clone, Debug)]
 pub struct ReportEntry {
@@ -67,6 +72,12 @@ impl ImportReport {
         if let Some(entry) = self.entries.get_mut(index) {
             entry.outcome = outcome;
         }
+    }
+
+    /// Whether no function has recorded an outcome yet, so that the directive is left to do by hand.
+    pub fn is_open(&self, index: usize) -> bool {
+        let entry = self.entries.get(index);
+        entry.is_some_and(|it| it.outcome == unread())
     }
 
     /// Marks a translated directive as different; other outcomes stay.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use lowroad_config::{Config, OriginProtocol, RouteTo, RuleAction};
-use lowroad_config_import::{ConfigImport, DirectiveOutcome, OutcomeCounts, nginx};
+use lowroad_config_import::{ConfigImport, DirectiveOutcome, OutcomeCounts, caddy, nginx};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/configs")
@@ -367,4 +367,28 @@ fn grpc_servers_become_origins_with_http2() {
         "{}",
         import.text
     );
+}
+
+/// Caddyfiles in the style of those that applications document, written for this test.
+#[test]
+fn caddyfiles_leave_at_most_one_directive_in_ten_to_do_by_hand() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/caddyfiles");
+    let (mut count, mut by_hand, mut total) = (0, 0, 0);
+    for entry in std::fs::read_dir(folder).expect("the folder") {
+        let path = entry.expect("an entry").path();
+        let import = caddy::import(&path).expect("a Caddyfile");
+        assert!(
+            import.problems.is_empty(),
+            "{path:?}: {:?}",
+            import.problems
+        );
+        let counts = import.report.counts();
+        by_hand += counts.by_hand;
+        total += counts.total();
+        assert!(!import.text.contains("# [["), "{path:?}: {}", import.text);
+        config(&import);
+        count += 1;
+    }
+    assert!(count >= 8, "{count} Caddyfiles");
+    assert!(by_hand * 10 <= total, "{by_hand} of {total}");
 }

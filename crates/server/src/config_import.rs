@@ -4,9 +4,9 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
 
-use lowroad_config_import::nginx;
+use lowroad_config_import::{caddy, nginx};
 
-use crate::cli::import::{ImportArgs, ImportCommand};
+use crate::cli::import::ImportCommand;
 use crate::terminal_output;
 
 /// The result of an import.
@@ -23,22 +23,29 @@ pub enum ImportOutcome {
 /// # Errors
 /// A file can't be read or has a mistake in its syntax, or the output can't be written. Nothing is written then.
 pub fn run(command: &ImportCommand) -> Result<ImportOutcome, String> {
-    let ImportCommand::Nginx(args) = command;
+    let (file, output) = match command {
+        ImportCommand::Nginx(args) => (&args.file, &args.output),
+        ImportCommand::Caddy(args) => (&args.file, &args.output),
+    };
     // Before the work, since its report is long.
-    if let Some(output) = args
+    if let Some(path) = output
         .output
         .as_deref()
-        .filter(|path| path.exists() && !args.force)
+        .filter(|path| path.exists() && !output.force)
     {
         return Err(format!(
             "{}: exists already; --force replaces it",
-            output.display()
+            path.display()
         ));
     }
-    let import =
-        nginx::import(&args.file, args.prefix.as_deref()).map_err(|error| error.to_string())?;
+    let import = match command {
+        ImportCommand::Nginx(args) => {
+            nginx::import(file, args.prefix.as_deref()).map_err(|error| error.to_string())?
+        }
+        ImportCommand::Caddy(_) => caddy::import(file).map_err(|error| error.to_string())?,
+    };
     if import.site_count == 0 {
-        return Err(format!("{}: no server is configured", args.file.display()));
+        return Err(format!("{}: no site is configured", file.display()));
     }
     if !import.problems.is_empty() {
         let lines: Vec<String> = import.problems.iter().map(ToString::to_string).collect();
@@ -47,8 +54,8 @@ pub fn run(command: &ImportCommand) -> Result<ImportOutcome, String> {
             lines.join("\n")
         ));
     }
-    match &args.output {
-        Some(path) => write_file(path, &import.text, args)
+    match &output.output {
+        Some(path) => write_file(path, &import.text, output.force)
             .map_err(|error| format!("{}: {error}", path.display()))?,
         None => terminal_output::out(&import.text)?,
     }
@@ -59,11 +66,11 @@ pub fn run(command: &ImportCommand) -> Result<ImportOutcome, String> {
     })
 }
 
-fn write_file(path: &Path, text: &str, args: &ImportArgs) -> std::io::Result<()> {
+fn write_file(path: &Path, text: &str, is_forced: bool) -> std::io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true);
     // The file may have been created since it was looked for.
-    match args.force {
+    match is_forced {
         true => options.create(true).truncate(true),
         false => options.create_new(true),
     };

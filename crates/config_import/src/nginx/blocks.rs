@@ -7,7 +7,7 @@ use super::level::{Level, Translation};
 use super::servers::{Server, read_server, server_of_snippet};
 use super::settings::{LevelSettings, LocationContent};
 use super::tree::Directive;
-use crate::report::{DirectiveOutcome, ReportEntry};
+use crate::report::{DirectiveOutcome, ReportEntry, unread};
 
 /// Blocks that other functions read.
 const CONTAINERS: [&str; 13] = [
@@ -35,9 +35,7 @@ pub fn number_directives(translation: &mut Translation, directives: &mut [Direct
         directive.id = translation.report.add(ReportEntry {
             place: directive.place.to_string(),
             directive: directive.to_text(),
-            outcome: DirectiveOutcome::ByHand(
-                "this directive is unknown to the import".to_string(),
-            ),
+            outcome: unread(),
         });
         // Entries of a map or of `types` are data; the report would count each as a directive.
         let is_opaque = OPAQUE.contains(&&*directive.name);

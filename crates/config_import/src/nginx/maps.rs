@@ -152,6 +152,7 @@ fn entry_keys(text: &str, is_hostnames: bool) -> Option<Vec<String>> {
         Some(host) if is_hostnames => Some(vec![host.to_string(), format!("*.{host}")]),
         // A wildcard at the end of a host has no equal.
         _ if is_hostnames && text.ends_with(".*") => None,
+        // The only wildcard of nginx that Lowroad has, too.
         _ if is_hostnames && text.starts_with("*.") => Some(vec![text.to_string()]),
         // A backslash in front marks a text that looks like a parameter or an expression.
         _ => Some(vec![literal_key(text.strip_prefix('\\').unwrap_or(text))]),

@@ -16,6 +16,7 @@ pub fn resolve_missing_files(server: &mut Server, translation: &mut Translation)
     for location in server.locations.iter_mut().filter(|it| it.name.is_none()) {
         let is_origin = location.content.proxy.is_some();
         let is_handled = is_origin || location.content.fastcgi.is_some();
+        // A handler of missing files has the files in front of it, as in static locations.
         if is_handled && !location.content.is_missing {
             drop_named_fallback(location, translation);
             if let Some(fallback) = location.settings.missing_fallback.take() {

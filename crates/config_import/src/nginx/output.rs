@@ -17,13 +17,12 @@ mod access;
 mod fields;
 mod logs;
 mod origins;
-mod overlap;
 mod redirects;
 mod rewrites;
 mod routes;
 mod site;
 
-use origins::OriginTables;
+use crate::origin_tables::OriginTables;
 use site::{SiteContext, close_internal_locations, write_site};
 
 /// The configuration of all servers.

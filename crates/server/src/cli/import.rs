@@ -9,6 +9,8 @@ use clap::{Args, Subcommand};
 pub enum ImportCommand {
     /// Translate a configuration of nginx; exit status 3 if directives are left to translate by hand
     Nginx(ImportArgs),
+    /// Translate a Caddyfile; exit status 3 if directives are left to translate by hand
+    Caddy(CaddyImportArgs),
 }
 
 /// The arguments of a translation.
@@ -17,15 +19,34 @@ pub struct ImportArgs {
     /// The configuration; its includes are read, too
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
+    /// The output
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// The folder of relative roots, nginx' prefix [default: /usr/share/nginx for /etc/nginx]
+    #[arg(long, value_name = "DIR")]
+    pub prefix: Option<PathBuf>,
+}
+
+/// The arguments of the translation of a Caddyfile.
+#[derive(Args)]
+pub struct CaddyImportArgs {
+    /// The Caddyfile; its imports are read, too
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// The output
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// Where a translation goes.
+#[derive(Args)]
+pub struct OutputArgs {
     /// Write the configuration to this file instead of standard output; the report goes to standard error
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Replace the output file
     #[arg(long, requires = "output")]
     pub force: bool,
-    /// The folder of relative roots, nginx' prefix [default: /usr/share/nginx for /etc/nginx]
-    #[arg(long, value_name = "DIR")]
-    pub prefix: Option<PathBuf>,
 }
 
 /// `lowroad compare`.

@@ -15,6 +15,7 @@ mod fpm;
 mod hidden;
 mod host;
 mod import;
+mod import_caddy;
 mod kept;
 mod kinds;
 mod paths;

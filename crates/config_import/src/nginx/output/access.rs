@@ -3,12 +3,12 @@
 //! The first rule that allows or refuses a request decides, so the rules of a location come before those of locations
 //! with lower precedence. A location that is less restricted ends with an `allow`.
 
-use super::overlap::may_overlap;
 use crate::document::{ConfigDocument, ConfigTable};
 use crate::nginx::level::Translation;
 use crate::nginx::locations::Location;
 use crate::nginx::servers::Server;
 use crate::nginx::settings::{AccessSettings, RequestCondition};
+use crate::path_overlap::may_overlap;
 use crate::report::DirectiveOutcome;
 use crate::toml_values::{list, quoted};
 

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 
-use super::overlap::may_overlap;
 use super::site::SiteLayout;
 use crate::document::{ConfigDocument, ConfigTable};
 use crate::nginx::level::{Definitions, Translation};
@@ -13,6 +12,7 @@ use crate::nginx::locations::Location;
 use crate::nginx::servers::Server;
 use crate::nginx::settings::{AddedField, LevelSettings};
 use crate::path_globs::PathGlobs;
+use crate::path_overlap::may_overlap;
 use crate::toml_values::{key, list, quoted};
 
 /// The fields of some paths that were already written.

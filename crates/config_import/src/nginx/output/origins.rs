@@ -1,10 +1,8 @@
 //! Origins: `proxy_pass`, `grpc_pass` and `upstream` as URL of a route or as `[[origin]]`.
 
-use std::collections::BTreeMap;
-
-use crate::document::{ConfigDocument, ConfigTable};
 use crate::nginx::level::{Definitions, Upstream};
 use crate::nginx::settings::UpstreamSettings;
+use crate::origin_tables::{OriginGroup, OriginTables};
 use crate::toml_values::quoted;
 
 /// The parts of the URL of `proxy_pass` or `grpc_pass`.
@@ -73,14 +71,6 @@ impl PassUrl {
     }
 }
 
-/// The groups of servers of a configuration.
-#[derive(Debug, Default)]
-pub struct OriginTables {
-    origins: Vec<(String, ConfigTable, ConfigTable)>,
-    /// The name by the text of keys, so that equal groups are written once.
-    names: BTreeMap<String, String>,
-}
-
 /// The value of `origin` in a route.
 pub struct RouteOrigin {
     /// URL or name.
@@ -89,90 +79,46 @@ pub struct RouteOrigin {
     pub is_url: bool,
 }
 
-impl OriginTables {
-    /// The origin of a route: its URL if that suffices, else a group.
-    pub fn origin(
-        &mut self,
-        url: &PassUrl,
-        settings: &UpstreamSettings,
-        definitions: &Definitions,
-        entry: usize,
-    ) -> RouteOrigin {
-        let url = &PassUrl {
-            is_h2: url.is_h2 || settings.is_h2,
-            ..url.clone()
+/// The origin of a route: its URL if that suffices, else a group.
+pub fn route_origin(
+    tables: &mut OriginTables,
+    url: &PassUrl,
+    settings: &UpstreamSettings,
+    definitions: &Definitions,
+    entry: usize,
+) -> RouteOrigin {
+    let url = &PassUrl {
+        is_h2: url.is_h2 || settings.is_h2,
+        ..url.clone()
+    };
+    let upstream = definitions.upstreams.get(&url.authority);
+    let host = origin_host(url, settings, upstream.is_some());
+    // With a URL alone, the Host is the client's, and TLS and tries have their defaults.
+    if upstream.is_none()
+        && host.is_none()
+        && !url.is_tls
+        && settings.tries.is_none()
+        && !url.needs_protocol()
+    {
+        return RouteOrigin {
+            value: url.server_url(&url.authority),
+            is_url: true,
         };
-        let upstream = definitions.upstreams.get(&url.authority);
-        let host = origin_host(url, settings, upstream.is_some());
-        // With a URL alone, the Host is the client's, and TLS and tries have their defaults.
-        if upstream.is_none()
-            && host.is_none()
-            && !url.is_tls
-            && settings.tries.is_none()
-            && !url.needs_protocol()
-        {
-            return RouteOrigin {
-                value: url.server_url(&url.authority),
-                is_url: true,
-            };
-        }
-        let keys = origin_keys(url, settings, upstream, host);
-        let tls = tls_keys(url, settings);
-        let identity = format!("{keys:?} {tls:?}");
-        if let Some(name) = self.names.get(&identity) {
-            return RouteOrigin {
-                value: name.clone(),
-                is_url: false,
-            };
-        }
-        let name = self.free_name(&url.authority);
-        let mut table = ConfigTable::new("[[origin]]")
-            .entry(entry)
-            .key("name", quoted(&name));
-        for (key, value) in &keys {
-            table = table.key(key, value);
-        }
-        let mut tls_table = ConfigTable::new("[origin.tls]");
-        if tls.contains(&("verify", "false".to_string())) {
-            tls_table = tls_table
-                .comment("nginx doesn't verify certificates unless proxy_ssl_verify is on.");
-        }
-        for (key, value) in &tls {
-            tls_table = tls_table.key(key, value);
-        }
-        self.origins.push((name.clone(), table, tls_table));
-        self.names.insert(identity, name.clone());
-        RouteOrigin {
-            value: name,
-            is_url: false,
-        }
     }
-
-    /// Writes the groups.
-    pub fn write(self, document: &mut ConfigDocument) {
-        for (_, table, tls) in self.origins {
-            document.push(table);
-            document.push_filled(tls);
-        }
-    }
-
-    fn free_name(&self, authority: &str) -> String {
-        let is_plain = |it: char| it.is_ascii_alphanumeric() || it == '-' || it == '_';
-        let front = authority.rsplit('/').next().unwrap_or(authority);
-        let name: String = front
-            .chars()
-            .map(|it| if is_plain(it) { it } else { '-' })
-            .collect();
-        let name = match name.trim_matches('-') {
-            "" => "origin".to_string(),
-            name => name.to_string(),
-        };
-        let is_free = |name: &str| !self.origins.iter().any(|(other, ..)| other == name);
-        let numbered = (2..).map(|number| format!("{name}-{number}"));
-        std::iter::once(name.clone())
-            .chain(numbered)
-            .find(|name| is_free(name))
-            .unwrap_or(name)
+    let tls = tls_keys(url, settings);
+    let is_unverified = tls.contains(&("verify", "false".to_string()));
+    let group = OriginGroup {
+        keys: origin_keys(url, settings, upstream, host),
+        tls,
+        tls_comment: match is_unverified {
+            true => "nginx doesn't verify certificates unless proxy_ssl_verify is on.",
+            false => "",
+        },
+        check: Vec::new(),
+    };
+    RouteOrigin {
+        value: tables.name_of(group, &url.authority, entry),
+        is_url: false,
     }
 }
 

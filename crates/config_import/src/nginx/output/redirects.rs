@@ -1,7 +1,6 @@
 //! Redirects: `[[site.redirect]]`.
 
 use super::access::with_condition;
-use super::overlap::shares_paths;
 use super::rewrites::{confined_regex, globs_regex};
 use crate::document::{ConfigDocument, ConfigTable};
 use crate::nginx::directives::{change_of, strip_own_host};
@@ -11,6 +10,7 @@ use crate::nginx::maps::request_text;
 use crate::nginx::servers::Server;
 use crate::nginx::settings::{PathChange, Sourced};
 use crate::path_globs::PathGlobs;
+use crate::path_overlap::shares_paths;
 use crate::report::DirectiveOutcome;
 use crate::request_text::{RequestText, TextPart};
 use crate::toml_values::quoted;
@@ -171,6 +171,7 @@ fn own_host(target: &str) -> (String, &str) {
     };
     let ends = ["/", "$request_uri", "$uri", "$document_uri"];
     let end = ends.iter().filter_map(|end| rest.find(end)).min();
+    // The host ends where the path begins, which may be a variable.
     let (host, path) = rest.split_at(end.unwrap_or(rest.len()));
     let Some(host) = request_text(host, &|_| false).filter(RequestText::has_variables) else {
         return other;

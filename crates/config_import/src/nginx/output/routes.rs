@@ -1,11 +1,12 @@
 //! Routes to origins and programs: `[[site.route]]`.
 
-use super::origins::{OriginTables, PassUrl};
+use super::origins::{PassUrl, route_origin};
 use crate::document::{ConfigDocument, ConfigTable};
 use crate::nginx::level::Translation;
 use crate::nginx::locations::{Location, LocationRank};
 use crate::nginx::servers::Server;
 use crate::nginx::settings::UpstreamSettings;
+use crate::origin_tables::OriginTables;
 use crate::path_globs::PathGlobs;
 use crate::report::DirectiveOutcome;
 use crate::toml_values::{key, quoted};
@@ -138,7 +139,13 @@ impl RouteWriter<'_> {
             );
             return;
         };
-        let origin = origins.origin(&url, settings, &translation.definitions, pass.entry);
+        let origin = route_origin(
+            origins,
+            &url,
+            settings,
+            &translation.definitions,
+            pass.entry,
+        );
         for mut table in self.tables(pass.entry) {
             table = table.key("origin", quoted(&origin.value));
             for (name, value) in self.path_keys(&url) {

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use super::access::write_rules;
 use super::fields::{write_cache_control, write_fields};
-use super::origins::OriginTables;
-use super::overlap::shares_paths;
 use super::redirects::write_redirects;
 use super::rewrites::write_rewrites;
 use super::routes::write_routes;
+use crate::origin_tables::OriginTables;
+use crate::path_overlap::shares_paths;
 use lowroad_config::PathPattern;
 
 use crate::document::{ConfigDocument, ConfigTable};

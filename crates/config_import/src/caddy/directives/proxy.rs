@@ -1,0 +1,476 @@
+//! `reverse_proxy`: a route to an origin.
+
+use crate::caddy::matchers::PRIVATE_RANGES;
+use crate::caddy::plan::{FieldChanges, ProxyAction, StepAction};
+use crate::caddy::site::{SiteReader, StepScope, StepTarget};
+use crate::caddy::tree::CaddyDirective;
+use crate::caddy::values::duration;
+use crate::report::DirectiveOutcome;
+use crate::toml_values::quoted;
+
+/// The URL of an upstream: `localhost:80`, `https://host`, `unix//path`; `None` for placeholders and ranges.
+pub fn upstream_url(text: &str) -> Option<String> {
+    if text.contains(['{', '*']) {
+        return None;
+    }
+    if let Some(path) = text
+        .strip_prefix("unix+h2c/")
+        .or_else(|| text.strip_prefix("unix/"))
+    {
+        return Some(format!("unix:{path}"));
+    }
+    let (scheme, rest) = text.split_once("://").unwrap_or(("http", text));
+    let authority = rest.trim_end_matches('/');
+    let port = authority
+        .rsplit(']')
+        .next()
+        .and_then(|it| it.rsplit_once(':'));
+    // A range of ports, or a path.
+    let is_plain =
+        !authority.contains('/') && port.is_none_or(|(_, port)| port.parse::<u16>().is_ok());
+    // Without a host, the server is on this machine.
+    let authority = match authority.strip_prefix(':') {
+        Some(port) => format!("127.0.0.1:{port}"),
+        None => authority.to_string(),
+    };
+    let is_known = matches!(scheme, "http" | "https" | "h2c");
+    (is_plain && is_known && !authority.is_empty()).then(|| format!("{scheme}://{authority}"))
+}
+
+/// The address of a FastCGI server.
+pub fn fastcgi_address(text: &str) -> Option<String> {
+    let url = upstream_url(text)?;
+    let address = url.strip_prefix("http://").unwrap_or(&url);
+    Some(address.to_string()).filter(|it| it.starts_with("unix:") || it.contains(':'))
+}
+
+/// A proxy in the making.
+#[derive(Default)]
+struct ProxyDraft {
+    servers: Vec<String>,
+    /// Upstreams without an equal.
+    has_unknown: bool,
+    weights: Vec<String>,
+    is_first_preferred: bool,
+    balance: Option<String>,
+    is_encrypted: bool,
+    action: ProxyAction,
+    down: FieldChanges,
+}
+
+impl SiteReader<'_> {
+    pub(super) fn proxy(
+        &mut self,
+        directive: &CaddyDirective,
+        scope: &StepScope,
+    ) -> DirectiveOutcome {
+        let (target, args) = self.target(directive, scope);
+        let mut draft = ProxyDraft::default();
+        for word in args {
+            draft.add_server(&word.text);
+        }
+        for line in directive.children() {
+            let outcome = self.proxy_option(&mut draft, line);
+            self.report.change(line.id, outcome);
+        }
+        let (selector, is_missing) = match target {
+            StepTarget::Requests { selector, .. } => (selector, false),
+            StepTarget::Missing(selector) => (selector, true),
+            StepTarget::Existing(_) => {
+                return DirectiveOutcome::ByHand("files that exist are sent".to_string());
+            }
+            StepTarget::Unknown(reason) => return DirectiveOutcome::ByHand(reason),
+        };
+        if draft.servers.is_empty() || draft.has_unknown {
+            let inner = StepScope {
+                selector,
+                ..scope.clone()
+            };
+            return self.refuse(
+                &inner,
+                directive,
+                "an origin has addresses without placeholders",
+            );
+        }
+        // Response fields are a step of their own: they are set for the paths of the route.
+        let down = std::mem::take(&mut draft.down);
+        let mut action = draft.finish();
+        action.fields.extend(scope.request_fields.iter().cloned());
+        action.strip = scope.strip.clone();
+        action.add = scope.add.clone();
+        action.is_missing = is_missing;
+        if let Some(len) = scope.body_len {
+            action.keys.push(("body_len_max", len.to_string()));
+        }
+        if !(down.set.is_empty() && down.append.is_empty() && down.remove.is_empty()) {
+            self.push(selector.clone(), StepAction::Fields(down), directive);
+        }
+        self.push(selector, StepAction::Proxy(Box::new(action)), directive);
+        DirectiveOutcome::translated()
+    }
+
+    fn proxy_option(&mut self, draft: &mut ProxyDraft, line: &CaddyDirective) -> DirectiveOutcome {
+        let by_hand = |way: &str| DirectiveOutcome::ByHand(way.to_string());
+        let not_needed = |reason: &str| DirectiveOutcome::NotNeeded(reason.to_string());
+        let value = line.arg(0);
+        let group = &mut draft.action.group;
+        match line.name() {
+            "to" => {
+                for word in line.args() {
+                    draft.add_server(&word.text);
+                }
+                DirectiveOutcome::translated()
+            }
+            // The load balancing policy is a key of the group.
+            "lb_policy" => draft.balance(line),
+            "lb_retries" => match value.parse::<u8>() {
+                Ok(retries) => {
+                    group
+                        .keys
+                        .push(("tries", (retries.min(15) + 1).to_string()));
+                    DirectiveOutcome::translated()
+                }
+                Err(_) => by_hand("the value is not understood"),
+            },
+            "lb_try_duration" | "lb_try_interval" | "lb_retry_match" => {
+                not_needed("failed requests are repeated where that is safe (docs/accelerator.md)")
+            }
+            "fail_duration"
+            | "max_fails"
+            | "unhealthy_status"
+            | "unhealthy_latency"
+            | "unhealthy_request_count" => not_needed("circuit breakers notice failures"),
+            // Active health checks.
+            "health_uri" => checked(&mut group.check, "path", Some(quoted(value))),
+            "health_interval" => checked(&mut group.check, "interval", duration(value)),
+            "health_timeout" => checked(&mut group.check, "timeout", duration(value)),
+            "health_status" => checked(&mut group.check, "status", Some(health_status(value))),
+            "health_passes" => checked(&mut group.check, "rise", Some(value.to_string())),
+            "health_fails" => checked(&mut group.check, "fall", Some(value.to_string())),
+            "flush_interval" => not_needed("bytes are sent as soon as they arrive"),
+            "buffer_requests" | "buffer_responses" | "request_buffers" | "response_buffers"
+            | "stream_timeout" | "stream_close_delay" | "max_buffer_size" => {
+                not_needed("buffers grow as needed; [buffering] has limits")
+            }
+            // Caddy trusts proxies for each origin, Lowroad for each site.
+            "trusted_proxies" => {
+                for word in line.args() {
+                    self.settings.trusted_proxies.extend(ranges(&word.text));
+                }
+                DirectiveOutcome::Translated("for the whole site".to_string())
+            }
+            // Fields of requests and of responses.
+            "header_up" => self.header_up(draft, line),
+            "header_down" => self.header_down(draft, line),
+            "transport" if value == "http" || value.is_empty() => {
+                for option in line.children() {
+                    let outcome = draft.transport_option(option);
+                    self.report.change(option.id, outcome);
+                }
+                DirectiveOutcome::translated()
+            }
+            "transport" => by_hand("use php_fastcgi's equal, a route with fastcgi"),
+            // Responses of the origin that lead elsewhere.
+            "handle_response" | "@" | "replace_status" | "copy_response" => by_hand(
+                "intercept_errors has error pages, internal_redirects files that a response names",
+            ),
+            "method" | "rewrite" => {
+                by_hand("methods are kept; for paths there are strip_prefix and add_prefix")
+            }
+            "dynamic" => {
+                by_hand("all addresses of a host name are servers; names are resolved every 10 s")
+            }
+            _ => by_hand("see the keys of [[origin]] and [[site.route]]"),
+        }
+    }
+
+    fn header_up(&mut self, draft: &mut ProxyDraft, line: &CaddyDirective) -> DirectiveOutcome {
+        let (name, value) = (line.arg(0), line.arg(1));
+        let not_needed = |reason: &str| DirectiveOutcome::NotNeeded(reason.to_string());
+        if line.args().len() > 2 {
+            return DirectiveOutcome::ByHand("fields are replaced as a whole".to_string());
+        }
+        // A placeholder alone is the usual value, which origins get anyway.
+        let is_placeholder = value.starts_with('{') && value.ends_with('}');
+        match (&*name.to_ascii_lowercase(), value) {
+            (
+                "host",
+                "{host}" | "{hostport}" | "{http.request.host}" | "{http.request.hostport}",
+            ) => {
+                return not_needed("origins get the client's Host");
+            }
+            ("host", it) if it.contains("upstream") => {
+                draft.action.group.keys.push(("host", quoted("origin")));
+                return DirectiveOutcome::translated();
+            }
+            ("host", host) if !host.contains('{') => {
+                draft.action.group.keys.push(("host", quoted(host)));
+                return DirectiveOutcome::translated();
+            }
+            ("host", _) => {
+                return DirectiveOutcome::ByHand(
+                    "Host is the client's, the origin's or a text".to_string(),
+                );
+            }
+            (
+                "x-forwarded-for" | "x-real-ip" | "x-forwarded-proto" | "x-forwarded-host"
+                | "x-forwarded-port",
+                _,
+            ) if is_placeholder => {
+                return not_needed("origins get this field");
+            }
+            ("connection" | "upgrade", _) => return not_needed("WebSocket needs no fields"),
+            _ => {}
+        }
+        match self.sent_field(name, value) {
+            Some(("remove", name, _)) => draft.action.removed.push(name),
+            Some(field) => draft.action.fields.push(field),
+            None => {
+                return DirectiveOutcome::ByHand(
+                    "a placeholder of its value has no equal".to_string(),
+                );
+            }
+        }
+        DirectiveOutcome::translated()
+    }
+
+    fn header_down(&mut self, draft: &mut ProxyDraft, line: &CaddyDirective) -> DirectiveOutcome {
+        let field = match line.args().len() {
+            1 | 2 => self.sent_field(line.arg(0), line.arg(1)),
+            _ => None,
+        };
+        match field {
+            Some(("remove", name, _)) => draft.down.remove.push(name),
+            Some(("append", name, value)) => draft.down.append.push((name, value)),
+            Some((_, name, value)) => draft.down.set.push((name, value)),
+            None => return DirectiveOutcome::ByHand("fields are replaced as a whole".to_string()),
+        }
+        DirectiveOutcome::translated()
+    }
+}
+
+/// The networks of a word.
+pub fn ranges(word: &str) -> Vec<String> {
+    match word {
+        "private_ranges" => PRIVATE_RANGES.map(str::to_string).to_vec(),
+        "static" => Vec::new(),
+        address => vec![address.to_string()],
+    }
+}
+
+fn checked(
+    keys: &mut Vec<(&'static str, String)>,
+    key: &'static str,
+    value: Option<String>,
+) -> DirectiveOutcome {
+    match value {
+        Some(value) => {
+            keys.push((key, value));
+            DirectiveOutcome::translated()
+        }
+        None => DirectiveOutcome::ByHand("the value is not understood".to_string()),
+    }
+}
+
+/// `2xx` is a range of statuses.
+fn health_status(text: &str) -> String {
+    match text.strip_suffix("xx") {
+        Some(class) => quoted(&format!("{class}00-{class}99")),
+        None => quoted(text),
+    }
+}
+
+impl ProxyDraft {
+    fn add_server(&mut self, text: &str) {
+        match upstream_url(text) {
+            Some(url) => {
+                self.is_encrypted |= url.starts_with("https:");
+                if text.starts_with("unix+h2c") {
+                    self.action.group.keys.push(("protocol", quoted("h2")));
+                }
+                self.servers.push(url);
+            }
+            None => self.has_unknown = true,
+        }
+    }
+
+    fn balance(&mut self, line: &CaddyDirective) -> DirectiveOutcome {
+        let hash = match (line.arg(0), line.arg(1)) {
+            ("round_robin", _) => {
+                self.balance = Some("round-robin".to_string());
+                return DirectiveOutcome::translated();
+            }
+            ("weighted_round_robin", _) => {
+                self.balance = Some("round-robin".to_string());
+                self.weights = line
+                    .args()
+                    .iter()
+                    .skip(1)
+                    .map(|it| it.text.clone())
+                    .collect();
+                return DirectiveOutcome::translated();
+            }
+            ("random" | "random_choose", _) => {
+                self.balance = Some("random".to_string());
+                return DirectiveOutcome::translated();
+            }
+            ("least_conn", _) => {
+                self.balance = Some("least-connections".to_string());
+                return DirectiveOutcome::translated();
+            }
+            // All but the first are backups.
+            ("first", _) => {
+                self.is_first_preferred = true;
+                return DirectiveOutcome::translated();
+            }
+            // The same server for the same key.
+            ("ip_hash" | "client_ip_hash", _) => "address".to_string(),
+            ("uri_hash", _) => "url".to_string(),
+            ("header", name) => format!("header:{name}"),
+            ("cookie", _) => {
+                let way = "balance = \"hash\" with hash = \"cookie:NAME\" of the application's session cookie";
+                return DirectiveOutcome::ByHand(way.to_string());
+            }
+            _ => return DirectiveOutcome::ByHand("see balance in [[origin]]".to_string()),
+        };
+        self.balance = Some("hash".to_string());
+        self.action.group.keys.push(("hash", quoted(&hash)));
+        DirectiveOutcome::translated()
+    }
+
+    fn transport_option(&mut self, option: &CaddyDirective) -> DirectiveOutcome {
+        let not_needed = |reason: &str| DirectiveOutcome::NotNeeded(reason.to_string());
+        let value = option.arg(0);
+        let group = &mut self.action.group;
+        match option.name() {
+            "tls" => self.is_encrypted = true,
+            // These options also turn TLS on.
+            "tls_insecure_skip_verify" => {
+                self.is_encrypted = true;
+                group.tls.push(("verify", "false".to_string()));
+            }
+            "tls_server_name" => {
+                self.is_encrypted = true;
+                group.tls.push(("name", quoted(value)));
+            }
+            "tls_trusted_ca_certs" => group.tls.push(("ca", quoted(value))),
+            "tls_trust_pool" if value == "file" => group.tls.push(("ca", quoted(option.arg(1)))),
+            "tls_client_auth" => {
+                group.tls.push(("certificate", quoted(value)));
+                group.tls.push(("key", quoted(option.arg(1))));
+            }
+            "dial_timeout" => return checked(&mut group.keys, "connect_timeout", duration(value)),
+            "response_header_timeout" => {
+                return checked(&mut self.action.keys, "timeout", duration(value));
+            }
+            "versions" => {
+                let is_h2 = option
+                    .args()
+                    .iter()
+                    .any(|it| it.text == "h2c" || it.text == "2");
+                // With both versions, TLS negotiates one.
+                let is_h1 = option.args().iter().any(|it| it.text == "1.1");
+                match (is_h2, is_h1) {
+                    (true, false) => group.keys.push(("protocol", quoted("h2"))),
+                    (true, true) => group.keys.push(("protocol", quoted("auto"))),
+                    _ => {}
+                }
+            }
+            "max_conns_per_host" => group.keys.push(("connections", value.to_string())),
+            "proxy_protocol" => group.keys.push(("proxy_protocol", quoted(value))),
+            "keepalive"
+            | "keepalive_interval"
+            | "keepalive_idle_conns"
+            | "keepalive_idle_conns_per_host" => {
+                return not_needed("connections to origins are kept");
+            }
+            "read_timeout"
+            | "write_timeout"
+            | "expect_continue_timeout"
+            | "dial_fallback_delay"
+            | "tls_timeout" => return not_needed("the route's timeout applies"),
+            "read_buffer" | "write_buffer" | "max_response_header" => {
+                return not_needed("buffers grow as needed; [buffering] has limits");
+            }
+            "compression" => return not_needed("Accept-Encoding is the client's"),
+            "resolvers" => return not_needed("names are resolved by the system, every 10 s"),
+            _ => return DirectiveOutcome::ByHand("see [[origin]] and [origin.tls]".to_string()),
+        }
+        DirectiveOutcome::translated()
+    }
+
+    /// The route: a URL suffices for one server without settings.
+    fn finish(self) -> ProxyAction {
+        let mut action = self.action;
+        let servers = self.servers.iter().map(|url| match self.is_encrypted {
+            // TLS of the transport holds for all servers.
+            true if url.starts_with("http:") => url.replacen("http:", "https:", 1),
+            _ => url.clone(),
+        });
+        let servers: Vec<String> = servers.collect();
+        action.keys.push(("keep", quoted("never")));
+        action.authority = servers[0]
+            .rsplit("//")
+            .next()
+            .unwrap_or_default()
+            .to_string();
+        let group = &mut action.group;
+        let has_settings =
+            !(group.keys.is_empty() && group.tls.is_empty() && group.check.is_empty());
+        // A single server without settings needs no group.
+        if servers.len() == 1 && !has_settings {
+            action.url = Some(servers[0].clone());
+            return action;
+        }
+        if servers.len() > 1 && !self.is_first_preferred {
+            // Caddy's default is random.
+            let balance = self.balance.as_deref().unwrap_or("random");
+            group.keys.push(("balance", quoted(balance)));
+        }
+        let tables = servers.iter().enumerate().map(|(index, url)| {
+            // Weights are in the order of the servers.
+            let weight = self.weights.get(index).map(|it| format!(", weight = {it}"));
+            let backup =
+                (self.is_first_preferred && index > 0).then(|| ", backup = true".to_string());
+            match weight.or(backup) {
+                Some(key) => format!("{{ url = {}{key} }}", quoted(url)),
+                None => quoted(url),
+            }
+        });
+        let tables: Vec<String> = tables.collect();
+        // A list of one server is the server.
+        let list = match &tables[..] {
+            [server] if server.starts_with('"') => server.clone(),
+            _ => format!("[{}]", tables.join(", ")),
+        };
+        group.keys.insert(0, ("servers", list));
+        action
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_upstreams_are_urls() {
+        for (text, expected) in [
+            ("localhost:80", Some("http://localhost:80")),
+            (":3000", Some("http://127.0.0.1:3000")),
+            ("app", Some("http://app")),
+            ("https://b.example", Some("https://b.example")),
+            ("h2c://a:1", Some("h2c://a:1")),
+            ("unix//run/a.sock", Some("unix:/run/a.sock")),
+            ("[::1]:80", Some("http://[::1]:80")),
+            ("a:8000-8003", None),
+            ("{args[0]}", None),
+        ] {
+            assert_eq!(upstream_url(text).as_deref(), expected, "{text}");
+        }
+        assert_eq!(fastcgi_address("php:9000").as_deref(), Some("php:9000"));
+        assert_eq!(
+            fastcgi_address("unix//run/php.sock").as_deref(),
+            Some("unix:/run/php.sock")
+        );
+    }
+}

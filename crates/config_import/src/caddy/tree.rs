@@ -1,0 +1,369 @@
+//! The tree of a Caddyfile, with its environment variables, snippets and imports replaced.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use super::lexer::{Token, Word, tokenize};
+
+/// The deepest nesting of blocks and imports.
+const DEPTH_MAX: usize = 32;
+/// The largest number of directives, after imports: snippets may import each other in many ways.
+const DIRECTIVES_MAX: usize = 100_000;
+
+/// A mistake in a file, or a file that can't be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CaddySyntaxError {
+    /// The file.
+    pub file: PathBuf,
+    /// The line, counted from 1.
+    pub line: usize,
+    /// The mistake.
+    pub message: String,
+}
+
+impl fmt::Display for CaddySyntaxError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.file.display(), self.line, self.message)
+    }
+}
+
+impl std::error::Error for CaddySyntaxError {}
+
+/// One directive, option or site, with its block.
+#[derive(Clone, Debug)]
+pub struct CaddyDirective {
+    /// The words; none for the block of global options.
+    pub words: Vec<Word>,
+    /// The directives of its block.
+    pub block: Option<Vec<CaddyDirective>>,
+    /// The file.
+    pub file: Rc<Path>,
+    /// The line.
+    pub line: usize,
+    /// Its index in the report.
+    pub id: usize,
+}
+
+impl CaddyDirective {
+    /// The first word.
+    pub fn name(&self) -> &str {
+        self.words.first().map_or("", |it| it.text.as_str())
+    }
+
+    /// The argument with this index, counted from 0; empty if there is none.
+    pub fn arg(&self, index: usize) -> &str {
+        self.words.get(index + 1).map_or("", |it| it.text.as_str())
+    }
+
+    /// The words after the name.
+    pub fn args(&self) -> &[Word] {
+        self.words.get(1..).unwrap_or_default()
+    }
+
+    /// The directives of the block.
+    pub fn children(&self) -> &[CaddyDirective] {
+        self.block.as_deref().unwrap_or_default()
+    }
+
+    /// The words in one line.
+    pub fn to_text(&self) -> String {
+        let words = self.words.iter().map(|word| match word.is_quoted {
+            true => format!("{:?}", word.text),
+            false => word.text.clone(),
+        });
+        match words.collect::<Vec<_>>().join(" ") {
+            text if text.is_empty() => "global options".to_string(),
+            text => text,
+        }
+    }
+}
+
+/// Reads a file with its imports: the top level of the result are global options and sites.
+///
+/// # Errors
+/// The first mistake.
+pub fn read_file(file: &Path) -> Result<Vec<CaddyDirective>, CaddySyntaxError> {
+    let mut reader = TreeReader::default();
+    let top = reader.parse_file(file)?;
+    reader.expand(top, &[], 0)
+}
+
+/// Reads a text. Relative imports begin at the folder of `file`.
+///
+/// # Errors
+/// The first mistake.
+pub fn read_text(text: &str, file: &Path) -> Result<Vec<CaddyDirective>, CaddySyntaxError> {
+    let mut reader = TreeReader::default();
+    let top = reader.parse(text, file)?;
+    reader.expand(top, &[], 0)
+}
+
+#[derive(Default)]
+struct TreeReader {
+    snippets: BTreeMap<String, Vec<CaddyDirective>>,
+    count: usize,
+}
+
+impl TreeReader {
+    fn parse_file(&mut self, file: &Path) -> Result<Vec<CaddyDirective>, CaddySyntaxError> {
+        let text = std::fs::read_to_string(file)
+            .map_err(|error| mistake(file, 1, format!("cannot be read: {error}")))?;
+        self.parse(&text, file)
+    }
+
+    fn parse(&mut self, text: &str, file: &Path) -> Result<Vec<CaddyDirective>, CaddySyntaxError> {
+        let text = with_environment(text);
+        let tokens = tokenize(&text).map_err(|(line, message)| mistake(file, line, message))?;
+        let mut parser = BlockParser {
+            tokens: &tokens,
+            file: file.into(),
+        };
+        let top = parser.block(0)?;
+        Ok(single_site(top))
+    }
+
+    /// Replaces imports, and removes the definitions of snippets.
+    fn expand(
+        &mut self,
+        directives: Vec<CaddyDirective>,
+        args: &[String],
+        depth: usize,
+    ) -> Result<Vec<CaddyDirective>, CaddySyntaxError> {
+        let mut expanded = Vec::new();
+        for mut directive in directives {
+            self.count += 1;
+            if depth > DEPTH_MAX || self.count > DIRECTIVES_MAX {
+                let message = "imports are nested too deep, or import each other".to_string();
+                return Err(mistake(&directive.file, directive.line, message));
+            }
+            // Arguments are replaced before names are read: a snippet may have its directive as an argument.
+            for word in &mut directive.words {
+                word.text = with_arguments(&word.text, args);
+            }
+            let name = directive.name();
+            let is_snippet = name.starts_with('(') && name.ends_with(')');
+            if is_snippet && directive.block.is_some() {
+                let name = name.trim_matches(['(', ')']).to_string();
+                self.snippets
+                    .insert(name, directive.block.unwrap_or_default());
+                continue;
+            }
+            if name == "import" {
+                let imported = self.import(&directive)?;
+                let words = directive.args().iter().skip(1);
+                let args: Vec<String> = words.map(|it| it.text.clone()).collect();
+                expanded.extend(self.expand(imported, &args, depth + 1)?);
+                continue;
+            }
+            if let Some(block) = directive.block.take() {
+                directive.block = Some(self.expand(block, args, depth + 1)?);
+            }
+            expanded.push(directive);
+        }
+        Ok(expanded)
+    }
+
+    fn import(
+        &mut self,
+        directive: &CaddyDirective,
+    ) -> Result<Vec<CaddyDirective>, CaddySyntaxError> {
+        let name = directive.arg(0);
+        // A snippet has precedence over a file of its name.
+        if let Some(snippet) = self.snippets.get(name) {
+            return Ok(snippet.clone());
+        }
+        let folder = directive.file.parent().unwrap_or(Path::new("."));
+        let pattern = folder.join(name).to_string_lossy().into_owned();
+        let found = glob::glob(&pattern)
+            .map_err(|error| mistake(&directive.file, directive.line, error.to_string()))?;
+        let mut files: Vec<PathBuf> = found.flatten().filter(|it| it.is_file()).collect();
+        // Caddy imports in the order of names.
+        files.sort();
+        // Only a pattern may match nothing.
+        if files.is_empty() && !name.contains(['*', '?', '[']) {
+            let message = format!("{name} is neither a snippet nor a file");
+            return Err(mistake(&directive.file, directive.line, message));
+        }
+        let mut imported = Vec::new();
+        for file in files {
+            imported.extend(self.parse_file(&file)?);
+        }
+        Ok(imported)
+    }
+}
+
+fn mistake(file: &Path, line: usize, message: String) -> CaddySyntaxError {
+    CaddySyntaxError {
+        file: file.to_path_buf(),
+        line,
+        message,
+    }
+}
+
+/// A file with a single site needs no braces: its first line has the addresses.
+fn single_site(mut top: Vec<CaddyDirective>) -> Vec<CaddyDirective> {
+    let is_other = |it: &CaddyDirective| {
+        it.words.is_empty() || it.name().starts_with('(') || it.name() == "import"
+    };
+    let first = top.iter().position(|it| !is_other(it));
+    let Some(first) = first.filter(|index| top[*index].block.is_none()) else {
+        return top;
+    };
+    // An imported file of directives has no addresses.
+    if !looks_like_address(top[first].name()) {
+        return top;
+    }
+    // All that follows belongs to the only site.
+    let block = top.split_off(first + 1);
+    top[first].block = Some(block);
+    top
+}
+
+fn looks_like_address(word: &str) -> bool {
+    word.contains(['.', ':']) || word.starts_with("localhost")
+}
+
+/// Replaces `{$NAME}` and `{$NAME:DEFAULT}`, as Caddy does when it reads a file.
+fn with_environment(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(start) = rest.find("{$") {
+        let Some(len) = rest[start..].find('}') else {
+            break;
+        };
+        let inner = &rest[start + 2..start + len];
+        let (name, default) = inner.split_once(':').unwrap_or((inner, ""));
+        out.push_str(&rest[..start]);
+        out.push_str(&std::env::var(name).unwrap_or_else(|_| default.to_string()));
+        rest = &rest[start + len + 1..];
+    }
+    out.push_str(rest);
+    out
+}
+
+/// Replaces `{args[0]}` and `{args.0}`.
+fn with_arguments(text: &str, args: &[String]) -> String {
+    let mut text = text.to_string();
+    for (index, arg) in args.iter().enumerate() {
+        text = text.replace(&format!("{{args[{index}]}}"), arg);
+        text = text.replace(&format!("{{args.{index}}}"), arg);
+    }
+    text
+}
+
+struct BlockParser<'t> {
+    tokens: &'t [Token],
+    file: Rc<Path>,
+}
+
+impl BlockParser<'_> {
+    /// Reads directives up to the closing brace, or at depth 0 up to the end.
+    fn block(&mut self, depth: usize) -> Result<Vec<CaddyDirective>, CaddySyntaxError> {
+        let mut directives = Vec::new();
+        let mut words: Vec<Word> = Vec::new();
+        let mut line = 1;
+        while let Some((token, rest)) = self.tokens.split_first() {
+            self.tokens = rest;
+            let Token::Word(word) = token else {
+                // A list of addresses continues after a comma.
+                let continues = depth == 0 && words.last().is_some_and(|it| it.text.ends_with(','));
+                if !continues {
+                    self.finish(&mut words, None, line, &mut directives);
+                }
+                continue;
+            };
+            // Reports name the line on which a directive begins.
+            if words.is_empty() {
+                line = word.line;
+            }
+            match (word.is_quoted, &*word.text) {
+                (false, "{") if depth >= DEPTH_MAX => {
+                    return Err(mistake(
+                        &self.file,
+                        word.line,
+                        "blocks are nested too deep".into(),
+                    ));
+                }
+                (false, "{") => {
+                    let block = self.block(depth + 1)?;
+                    self.finish(&mut words, Some(block), line, &mut directives);
+                }
+                (false, "}") if depth == 0 => {
+                    return Err(mistake(
+                        &self.file,
+                        word.line,
+                        "this } closes no block".into(),
+                    ));
+                }
+                (false, "}") => {
+                    self.finish(&mut words, None, line, &mut directives);
+                    return Ok(directives);
+                }
+                _ => words.push(word.clone()),
+            }
+        }
+        self.finish(&mut words, None, line, &mut directives);
+        match depth {
+            0 => Ok(directives),
+            _ => Err(mistake(
+                &self.file,
+                line,
+                "a block is not closed: } is missing".into(),
+            )),
+        }
+    }
+
+    fn finish(
+        &self,
+        words: &mut Vec<Word>,
+        block: Option<Vec<CaddyDirective>>,
+        line: usize,
+        directives: &mut Vec<CaddyDirective>,
+    ) {
+        if words.is_empty() && block.is_none() {
+            return;
+        }
+        directives.push(CaddyDirective {
+            words: std::mem::take(words),
+            block,
+            file: Rc::clone(&self.file),
+            line,
+            id: 0,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Vec<CaddyDirective>, CaddySyntaxError> {
+        read_text(text, Path::new("Caddyfile"))
+    }
+
+    #[test]
+    fn sites_snippets_and_single_sites_are_read() {
+        let top = read("{\n email a@b\n}\n(s) {\n header X {args[0]}\n}\na.b,\nc.d {\n import s one\n root * /x\n}")
+            .expect("a tree");
+        assert_eq!(top.len(), 2);
+        assert_eq!(top[1].to_text(), "a.b, c.d");
+        assert_eq!(top[1].children()[0].to_text(), "header X one");
+        let top = read(":80\nroot * /x\nfile_server\n").expect("a tree");
+        assert_eq!((top.len(), top[0].children().len()), (1, 2));
+    }
+
+    #[test]
+    fn mistakes_have_their_line() {
+        for (text, line) in [
+            ("a {\n b\n", 2),
+            ("a.b {\n}\n}", 3),
+            ("a.b {\n import none\n}", 2),
+        ] {
+            assert_eq!(read(text).expect_err(text).line, line, "{text}");
+        }
+        let cycle = "(a) {\n import a\n}\na.b {\n import a\n}";
+        assert!(read(cycle).is_err());
+    }
+}

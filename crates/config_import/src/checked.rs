@@ -1,0 +1,44 @@
+//! The last step of an import: the result must be a configuration.
+
+use std::path::Path;
+
+use crate::ConfigImport;
+use crate::document::ConfigDocument;
+use crate::report::ImportReport;
+
+/// The largest number of tables that may be refused before the import gives up.
+const REFUSALS_MAX: usize = 1000;
+
+/// Comments out the lines that the configuration parser refuses.
+pub fn checked(
+    mut document: ConfigDocument,
+    mut report: ImportReport,
+    site_count: usize,
+) -> ConfigImport {
+    let mut problems = Vec::new();
+    // One problem at a time: a comment moves the lines of the others, and may resolve them.
+    for _ in 0..REFUSALS_MAX {
+        problems = match lowroad_config::parse(&document.to_text(), Path::new("lowroad.toml")) {
+            Ok(_) => Vec::new(),
+            Err(problems) => problems,
+        };
+        let Some(problem) = problems.first() else {
+            break;
+        };
+        // The last part of the key is the one that the reader finds in the line.
+        let key = problem.key.rsplit('.').next().unwrap_or_default();
+        let reason = format!("{key}: {}", problem.message);
+        let Some(entries) = document.disable_line(problem.line, &reason) else {
+            break;
+        };
+        for entry in entries {
+            report.refuse(entry, &reason);
+        }
+    }
+    ConfigImport {
+        text: document.to_text(),
+        report,
+        problems,
+        site_count,
+    }
+}
