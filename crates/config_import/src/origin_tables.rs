@@ -32,6 +32,7 @@ pub struct OriginTables {
 impl OriginTables {
     /// The name of a group, made from the authority of its first server.
     pub fn name_of(&mut self, group: OriginGroup, authority: &str, entry: usize) -> String {
+        // Names of groups do not make them different.
         let identity = format!("{:?} {:?} {:?}", group.keys, group.tls, group.check);
         if let Some(name) = self.names.get(&identity) {
             return name.clone();
@@ -65,6 +66,7 @@ impl OriginTables {
             .chars()
             .map(|it| if is_plain(it) { it } else { '-' })
             .collect();
+        // An authority of other characters leaves nothing.
         let name = match name.trim_matches('-') {
             "" => "origin".to_string(),
             name => name.to_string(),

@@ -49,6 +49,7 @@ impl SiteAddress {
             // Names have TLS at other ports, too; an address without a name only if it has a certificate.
             _ => has_tls || (host.is_some() && !ports.is_plain),
         };
+        // Without a port, the scheme decides.
         let default = if is_tls { ports.https } else { ports.http };
         Some(SiteAddress {
             is_local: host.as_deref().is_some_and(is_local_name),

@@ -34,6 +34,7 @@ impl SiteGroup {
             table = table.key("listen", list(&self.encrypted));
         }
         let keys = settings.tls.clone().unwrap_or_default();
+        // The directive tls may name a certificate.
         let has_certificate = keys
             .iter()
             .any(|(key, _)| matches!(*key, "certificate" | "local"));

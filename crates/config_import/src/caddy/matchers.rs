@@ -79,6 +79,7 @@ fn joined_lines(lines: &[CaddyDirective]) -> Vec<(String, Vec<String>)> {
     let mut joined: Vec<(String, Vec<String>)> = Vec::new();
     for line in lines.iter().filter(|it| it.block.is_none()) {
         let args: Vec<String> = line.args().iter().map(|it| it.text.clone()).collect();
+        // Of other kinds, each line is a condition.
         let is_list = matches!(
             line.name(),
             "path" | "method" | "host" | "remote_ip" | "client_ip"
@@ -246,6 +247,7 @@ fn header_value(field: &str, value: &str) -> MatcherMeaning {
     if value.contains('{') {
         return unknown("header with a placeholder");
     }
+    // Only the ends of a value may have asterisks.
     let inner = value.trim_matches('*');
     if value == "*" {
         return header_presence(field);

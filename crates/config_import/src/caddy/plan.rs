@@ -60,6 +60,7 @@ impl StepAction {
     /// The stage at which Lowroad applies it, if it answers.
     pub fn stage(&self) -> Option<AnswerStage> {
         match self {
+            // A password only admits; it answers nothing.
             StepAction::Rule { is_final: true, .. } => Some(AnswerStage::Rule),
             StepAction::Redirect { .. } => Some(AnswerStage::Redirect),
             StepAction::Proxy(_) | StepAction::Program(_) => Some(AnswerStage::Route),

@@ -9,6 +9,7 @@ pub fn duration(text: &str) -> Option<String> {
     while !rest.is_empty() {
         let digits = rest.find(|it: char| !it.is_ascii_digit())?;
         let count: u64 = rest[..digits].parse().ok()?;
+        // `ms` comes before `m`, with which it begins.
         let (len, unit) = match &rest[digits..] {
             unit if unit.starts_with("ms") => (2, 1),
             unit if unit.starts_with('s') => (1, 1000),
@@ -33,6 +34,7 @@ pub fn bytes(text: &str) -> Option<u64> {
     let digits = text
         .find(|it: char| !it.is_ascii_digit())
         .unwrap_or(text.len());
+    // `MB` is decimal, `MiB` is binary.
     let unit = match text[digits..].trim() {
         "" | "b" => 1,
         "k" | "kb" => 1000,

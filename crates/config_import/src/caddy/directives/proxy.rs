@@ -139,6 +139,7 @@ impl SiteReader<'_> {
             | "max_fails"
             | "unhealthy_status"
             | "unhealthy_latency"
+            // Passive health checks.
             | "unhealthy_request_count" => not_needed("circuit breakers notice failures"),
             // Active health checks.
             "health_uri" => checked(&mut group.check, "path", Some(quoted(value))),
