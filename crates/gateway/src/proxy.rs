@@ -43,7 +43,7 @@ use lowroad_origin::retry::{BodyReplay as Left, FailureStage, NoRetry, ResponseP
 use lowroad_origin::{AcquireTimeouts, PoolUnavailable};
 
 use self::acquire::AcquiredConnection;
-use self::connect_errors::{group_refusal, pool_refusal, unavailable_text};
+use self::connect_errors::{group_refusal, pool_refusal, unavailable_status, unavailable_text};
 use self::exchange::{BodyProgress, ProxyExchange, ProxyFailure};
 use self::forwarding::ForwardTerms;
 use self::h2::RequestHead;
@@ -77,9 +77,8 @@ pub struct ProxyHandler {
     host: OriginHost,
     proxy_protocol: Option<ProxyProtocol>,
     bounds: RouteBounds,
+    /// The timeouts for a connection, of which `total` also applies to the head of a response.
     timeouts: AcquireTimeouts,
-    /// The timeout for the head of a response.
-    first_byte: Duration,
     /// Whether references to the origin server's own address are removed from responses.
     hides_own_address: bool,
     /// See `OriginConfig::adds_via`.
@@ -172,7 +171,6 @@ impl ProxyHandler {
                 total: first_byte,
                 connecting: Duration::from_millis(origin.connect_timeout_ms).min(first_byte),
             },
-            first_byte,
             hides_own_address: route.own_redirects,
             adds_via: origin.adds_via,
             retry_body_max: origin.retry_body_max,
@@ -419,12 +417,7 @@ impl ProxyHandler {
             _recorded_end: retryable.recorder.as_ref().map(TryRecorder::end_guard),
         });
         let mut response = exchange
-            .response(
-                self.first_byte,
-                &self.terms,
-                request,
-                &mut retryable.interims,
-            )
+            .response(self.timeouts, &self.terms, request, &mut retryable.interims)
             .await?;
         if self.hides_own_address {
             self_reference::make_references_relative(&mut response.fields, endpoint);
@@ -602,17 +595,9 @@ impl ProxyHandler {
         pool_error: &PoolUnavailable,
     ) -> HandlerFailure {
         let text = unavailable_text(pool_error, self.timeouts, &format!(" to {}", endpoint.name));
-        let status = match pool_error {
-            // The statuses differ, so that the client can tell overload from a timeout (RFC 9110 §15.6.4, §15.6.5).
-            PoolUnavailable::TooManyWait | PoolUnavailable::NoneFree => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
-            PoolUnavailable::ConnectTimeout => StatusCode::GATEWAY_TIMEOUT,
-            PoolUnavailable::Failed(_) => StatusCode::BAD_GATEWAY,
-        };
         HandlerFailure {
             reason: pool_refusal(pool_error),
-            ..HandlerFailure::new(status, text)
+            ..HandlerFailure::new(unavailable_status(pool_error), text)
         }
     }
 }

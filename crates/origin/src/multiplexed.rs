@@ -17,6 +17,11 @@ pub trait MultiplexedConnection: Send + Sync {
     /// Whether the connection can take another request.
     fn has_room(&self) -> bool;
 
+    /// Whether the server allows requests on the connection, apart from those in progress.
+    fn allows_requests(&self) -> bool {
+        true
+    }
+
     /// Whether the connection is closed.
     fn is_closed(&self) -> bool;
 
@@ -105,7 +110,7 @@ impl<S: MultiplexedConnection> SharedConnections<S> {
 
     /// Like [`SharedConnections::get`], for a protocol that is negotiated when a connection is opened: `start` returns the
     /// lease if the connection is not multiplexed. If the limit is reached, the connection with the fewest requests is
-    /// returned.
+    /// returned, in which the request waits for room.
     ///
     /// # Errors
     /// [`PoolUnavailable`]
@@ -167,7 +172,15 @@ impl<S: MultiplexedConnection> SharedConnections<S> {
     fn find_least_loaded(&self, worker: usize) -> Option<Arc<S>> {
         let mut connections = self.lock();
         connections.retain(|connection| !connection.is_closed());
-        let load = |it: &&Arc<S>| (!it.has_room(), it.worker() != worker, it.requests());
+        let load = |it: &&Arc<S>| {
+            let is_foreign = it.worker() != worker;
+            (
+                !it.has_room(),
+                !it.allows_requests(),
+                is_foreign,
+                it.requests(),
+            )
+        };
         connections.iter().min_by_key(load).cloned()
     }
 

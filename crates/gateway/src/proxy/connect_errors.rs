@@ -2,6 +2,7 @@
 
 use std::io;
 
+use lowroad_http::status::StatusCode;
 use lowroad_limits::RefusalReason;
 use lowroad_origin::group::NoMember;
 use lowroad_origin::{AcquireTimeouts, PoolUnavailable};
@@ -32,6 +33,16 @@ pub fn unavailable_text(
             };
             format!("can't connect{to_server}: {error}{hint}")
         }
+    }
+}
+
+/// The status of a request without a connection. The statuses differ, so that the client can tell overload from a timeout
+/// (RFC 9110 §15.6.4, §15.6.5).
+pub fn unavailable_status(unavailable: &PoolUnavailable) -> StatusCode {
+    match unavailable {
+        PoolUnavailable::TooManyWait | PoolUnavailable::NoneFree => StatusCode::SERVICE_UNAVAILABLE,
+        PoolUnavailable::ConnectTimeout => StatusCode::GATEWAY_TIMEOUT,
+        PoolUnavailable::Failed(_) => StatusCode::BAD_GATEWAY,
     }
 }
 

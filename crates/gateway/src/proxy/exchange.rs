@@ -24,7 +24,9 @@ use lowroad_http::h1;
 use lowroad_http::method::Method;
 use lowroad_http::status::StatusCode;
 use lowroad_origin::group::AttemptOutcome;
+use lowroad_origin::{AcquireTimeouts, PoolUnavailable};
 
+use super::connect_errors::{pool_refusal, unavailable_status};
 use super::link::{OriginFault, ResponseEvent};
 use super::permit::RoutePermit;
 use super::request_body::ProxyRequestBody;
@@ -148,20 +150,23 @@ struct OriginHead {
 }
 
 impl ProxyExchange {
-    /// Waits for the head of the response, at most `first_byte`. If the body is not complete by then, spawns a task
+    /// Waits for the head of the response, at most `timeouts.total`. If the body is not complete by then, spawns a task
     /// that streams it.
     ///
     /// # Errors
     /// [`ProxyFailure`]
     pub async fn response(
         mut self: Box<Self>,
-        first_byte: Duration,
+        timeouts: AcquireTimeouts,
         terms: &ScriptTerms,
         request: &HandlerRequest,
         interims: &mut InterimSink,
     ) -> Result<HandlerResponse, ProxyFailure> {
+        if let Err(failure) = self.wait_for_stream(timeouts).await {
+            return Err(self.into_failure(failure));
+        }
         let start = Instant::now();
-        let head = self.head(first_byte, interims).await;
+        let head = self.head(timeouts.total, interims).await;
         if head.is_ok() {
             self.endpoint.counters.record_response(start);
         }
@@ -214,6 +219,54 @@ impl ProxyExchange {
             }
         }
         Ok(head.response(ResponseContent::Stream { len, stream }))
+    }
+
+    /// Waits for a stream of a shared connection: as long as for a connection if all are in use, and up to the connect
+    /// timeout if the server allows none.
+    async fn wait_for_stream(&mut self, timeouts: AcquireTimeouts) -> Result<(), HandlerFailure> {
+        let executor = self.executor();
+        let ExchangeTransport::Multiplexed(exchange) = &mut self.transport else {
+            return Ok(());
+        };
+        // The common case: the stream was opened at once.
+        if !exchange.is_waiting() {
+            return Ok(());
+        }
+        let rest = timeouts.total.saturating_sub(timeouts.connecting);
+        for time in [timeouts.connecting, rest] {
+            let stream = poll_fn(|context| exchange.poll_stream(context));
+            if executor.timeout(time, stream).await.is_ok() {
+                return Ok(());
+            }
+            if !exchange.allows_requests() {
+                break;
+            }
+        }
+        let is_useless = exchange.abandon();
+        let name = &self.endpoint.name;
+        // Like a failure to connect, or like a wait for a connection.
+        let (evidence, pool_error, text) = match is_useless {
+            true => (
+                AttemptOutcome::ConnectFailed,
+                PoolUnavailable::ConnectTimeout,
+                format!(
+                    "{name} allows no requests on its connection (SETTINGS_MAX_CONCURRENT_STREAMS is 0)"
+                ),
+            ),
+            false => (
+                AttemptOutcome::Cancelled,
+                PoolUnavailable::NoneFree,
+                format!(
+                    "no stream to {name} was free within {} ms",
+                    timeouts.total.as_millis()
+                ),
+            ),
+        };
+        self.evidence = Some(evidence);
+        Err(HandlerFailure {
+            reason: pool_refusal(&pool_error),
+            ..HandlerFailure::new(unavailable_status(&pool_error), text)
+        })
     }
 
     /// Waits for the head of the final response; forwards interim responses.
@@ -566,7 +619,9 @@ impl ProxyExchange {
             permit: self.permit,
             sent: match &self.transport {
                 ExchangeTransport::Exclusive(_) => self.send_state.has_begun(),
-                ExchangeTransport::Multiplexed(exchange) => !exchange.is_unprocessed,
+                ExchangeTransport::Multiplexed(exchange) => {
+                    !exchange.is_unprocessed && !exchange.is_unsent
+                }
             },
             is_answered: self.send_state.is_answered,
             is_stale: !self.send_state.is_answered && self.transport.is_stale(is_lost),

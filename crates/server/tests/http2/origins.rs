@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier};
 
-use lowroad_http::h2::frame::kind;
+use lowroad_http::h2::frame::{self, kind};
 use lowroad_http::h2::{ErrorCode, id};
 use lowroad_testkit::{TempFolder, TestServer, wait_until};
 
@@ -485,4 +485,79 @@ fn explanation_names_the_protocol() {
     for text in ["over HTTP/2", "GET /x HTTP/2", ":authority: "] {
         assert!(explained.contains(text), "{text}: {explained}");
     }
+}
+
+/// SETTINGS that allow no streams.
+fn no_streams() -> Vec<u8> {
+    let mut out = Vec::new();
+    frame::put_settings(&[(id::MAX_CONCURRENT_STREAMS, 0)], &mut out);
+    out
+}
+
+#[test]
+fn connection_that_allows_no_streams_gets_no_request() {
+    let script = |connection: &mut OriginConnection, frame: &ReceivedFrame| {
+        if let (kind::HEADERS, Some(path)) = (frame.head.kind, frame.field(":path")) {
+            // The settings precede the response, so that the next request finds them in force.
+            if path == "/first" {
+                connection.raw(&no_streams());
+            }
+            connection.respond(frame.head.stream, path);
+        }
+        true
+    };
+    let origin = H2Origin::start(&[], script);
+    let folder = TempFolder::new();
+    let front = front_of(&origin.url(), &folder, "timeout = \"5s\"");
+    let mut client = front.connect();
+    for path in ["/first", "/second", "/third"] {
+        let response = client.get(path, "");
+        assert_eq!((response.status, response.text().as_str()), (200, path));
+    }
+    assert_eq!(origin.connections(), 2);
+}
+
+/// The only connection that the origin may have is busy with a stream, and allows no other one.
+#[test]
+fn request_without_a_stream_fails_after_the_connect_timeout_or_tries_the_next_server() {
+    let script = |connection: &mut OriginConnection, frame: &ReceivedFrame| {
+        if frame.head.kind == kind::HEADERS {
+            connection.raw(&no_streams());
+            connection.headers(frame.head.stream, &[(":status", "200")], false);
+        }
+        true
+    };
+    let (origin, second) = (
+        H2Origin::start(&[], script),
+        H2Origin::start(&[], echo_path),
+    );
+    let folder = TempFolder::new();
+    let config = format!(
+        "[server]\nworkers = 1\n\
+         [[origin]]\nname = \"one\"\nservers = \"{0}\"\nconnections = 1\nconnect_timeout = \"300ms\"\n\
+         [[origin]]\nname = \"two\"\nservers = [\"{0}\", {{ url = \"{1}\", backup = true }}]\n\
+         connections = 1\nconnect_timeout = \"300ms\"\n\
+         [[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{2}\"\n\
+         [[site.route]]\npattern = \"/one/**\"\norigin = \"one\"\n\
+         [[site.route]]\npattern = \"/two/**\"\norigin = \"two\"\n",
+        origin.url(),
+        second.url(),
+        folder.path().display(),
+    );
+    let front = TestServer::run(PROGRAM, &folder, &config);
+    for (path, status) in [("/one/b", 504), ("/two/b", 200)] {
+        let mut busy = Peer::connect(front.address());
+        let stream = busy.get(&format!("{}a", &path[..5]));
+        busy.read_until("the head", |it| {
+            it.got.get(&stream).is_some_and(|it| it.status == 200)
+        });
+        assert_eq!(front.connect().get(path, "").status, status, "{path}");
+        front.wait_for_error_line("allows no requests on its connection");
+    }
+    assert!(
+        second
+            .requests()
+            .iter()
+            .all(|it| it.field(":path") == Some("/two/b"))
+    );
 }

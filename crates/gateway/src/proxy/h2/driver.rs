@@ -210,7 +210,7 @@ struct TurnInput<'t> {
 
 impl LinkState {
     /// Sends waiting requests, as far as there is room.
-    fn open_waiting(&mut self) {
+    pub(super) fn open_waiting(&mut self) {
         while !self.slots.waiting.is_empty()
             && self.phase == LinkPhase::Open
             && self.http.can_request()

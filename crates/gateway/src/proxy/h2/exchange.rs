@@ -7,6 +7,7 @@ use bytes::Bytes;
 use lowroad_engine::tasks::DrainHold;
 use lowroad_http::fields::FieldLines;
 use lowroad_http::h2::ErrorCode;
+use lowroad_origin::MultiplexedConnection;
 
 use super::UPLOAD_LEN_MAX;
 use super::link::{H2Link, LinkPhase};
@@ -20,6 +21,8 @@ pub struct H2Exchange {
     pub is_reused: bool,
     /// Whether the origin has certainly not processed the request.
     pub is_unprocessed: bool,
+    /// Whether the request was given up before it was sent, for lack of a stream.
+    pub is_unsent: bool,
     /// Whether the origin has ended the stream, and so has seen the request.
     pub is_reset: bool,
     /// During shutdown, keeps the worker of the connection's task alive.
@@ -34,8 +37,45 @@ impl H2Exchange {
             key,
             is_reused,
             is_unprocessed: false,
+            is_unsent: false,
             is_reset: false,
         }
+    }
+
+    /// Whether the request waits for a free stream.
+    pub fn is_waiting(&self) -> bool {
+        let mut state = self.link.lock();
+        let slot = state.slots.get(self.key);
+        slot.is_some_and(|slot| slot.stream.is_none() && !slot.is_ended)
+    }
+
+    /// Waits until the request has a stream, or has failed.
+    pub fn poll_stream(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.link.lock();
+        match state.slots.get(self.key) {
+            Some(slot) if slot.stream.is_none() && !slot.is_ended => {
+                store_waker(&mut slot.response_waker, context);
+                Poll::Pending
+            }
+            _ => Poll::Ready(()),
+        }
+    }
+
+    /// Gives up waiting for a stream. Returns whether the origin allows no streams at all; if so, the connection is
+    /// closed, since it would only occupy the place of a useful one.
+    pub fn abandon(&mut self) -> bool {
+        self.is_unsent = true;
+        // Asked again, since the settings may have changed while the exchange gave up.
+        let is_useless = !self.link.allows_requests();
+        if is_useless {
+            self.link.close_soon();
+        }
+        is_useless
+    }
+
+    /// Whether the connection's origin allows streams at present.
+    pub fn allows_requests(&self) -> bool {
+        self.link.allows_requests()
     }
 
     /// Waits for the next event of the response.

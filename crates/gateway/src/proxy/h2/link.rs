@@ -92,7 +92,11 @@ impl H2Link {
         let is_reused = state.has_answered;
         let key = state.slots.add(head);
         match state.phase {
-            LinkPhase::Open => state.driver.wake_by_ref(),
+            LinkPhase::Open => {
+                // Opened here, so that the exchange knows at once whether it has to wait for a stream.
+                state.open_waiting();
+                state.driver.wake_by_ref();
+            }
             // The connection was lost since it was chosen.
             LinkPhase::Leaving | LinkPhase::Closed => state.slots.fail_waiting(),
         }
@@ -100,12 +104,13 @@ impl H2Link {
         H2Exchange::new(self.clone(), key, is_reused)
     }
 
-    /// Closes the connection as soon as it has no exchanges.
+    /// Closes the connection as soon as it has no exchanges. Exchanges that wait for a stream fail as unprocessed.
     pub fn close_soon(&self) {
         let mut state = self.lock();
         if state.phase == LinkPhase::Open {
             state.phase = LinkPhase::Leaving;
         }
+        state.slots.fail_waiting();
         state.driver.wake_by_ref();
     }
 
@@ -120,10 +125,9 @@ impl H2Link {
 }
 
 impl LinkState {
-    /// The maximum number of streams at present.
+    /// The maximum number of streams at present; 0 if the origin allows none (RFC 9113 §6.5.2).
     pub fn streams_max(&self) -> usize {
         match self.http.is_open() {
-            // A limit of 0 is temporary (RFC 9113 §6.5.2).
             true => STREAMS_MAX.min(self.http.streams_max() as usize),
             false => FIRST_STREAMS_MAX,
         }
@@ -146,7 +150,11 @@ impl MultiplexedConnection for H2Link {
         // A connection that may be dead takes no new requests.
         state.phase == LinkPhase::Open
             && state.ping_ms.is_none()
-            && state.slots.len() < state.streams_max().max(1)
+            && state.slots.len() < state.streams_max()
+    }
+
+    fn allows_requests(&self) -> bool {
+        self.lock().streams_max() > 0
     }
 
     fn is_closed(&self) -> bool {

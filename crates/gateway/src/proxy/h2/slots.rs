@@ -187,6 +187,7 @@ impl ExchangeSlots {
     pub fn begin(&mut self, key: u64, stream: StreamId) {
         if let Some(slot) = self.slots.get_mut(&key) {
             slot.stream = Some(stream);
+            slot.wake_response();
             self.by_stream.insert(stream.0, key);
         }
     }
