@@ -7,7 +7,9 @@
 
 use alloc::vec::Vec;
 
-use lowroad_http::fields::is_token;
+use lowroad_http::fields::{ResponseFields, StandardHeader, is_token};
+
+use crate::targeted_fields;
 
 /// The largest value of delta-seconds; larger ones are reduced to it (§1.2.2).
 const DELTA_SECS_MAX: u64 = 1 << 31;
@@ -115,6 +117,25 @@ pub fn field_names(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     names
         .map(<[u8]>::trim_ascii)
         .filter(|name| !name.is_empty())
+}
+
+/// Makes a response private: no shared cache may store it (RFC 9111 §5.2.2.7).
+pub fn make_private(fields: &mut ResponseFields) {
+    let control = private_value(fields.values("Cache-Control"));
+    // The fields are rebuilt, since there is no removal of single lines.
+    let mut changed = ResponseFields::new();
+    if let Some(date) = fields.date() {
+        changed.set_date(*date);
+    }
+    for (name, value) in fields.iter() {
+        let is_control =
+            StandardHeader::find(name.as_bytes()) == Some(StandardHeader::CacheControl);
+        if !is_control && !targeted_fields::is_targeted(name) {
+            changed.push(name, value);
+        }
+    }
+    changed.push("Cache-Control", &control);
+    *fields = changed;
 }
 
 /// A value of Cache-Control that keeps a response out of shared caches (§5.2.2.7), with the directives of these lines

@@ -6,7 +6,9 @@ use std::fmt;
 use crate::module::ModuleMarks;
 use crate::reader::{ConfigSource, KeyPosition};
 use crate::site_marks::SiteMarks;
-use crate::{DatabaseConfig, ModuleCode, ModuleConfig, RouteTo, SiteConfig};
+use crate::{
+    DatabaseConfig, ModuleCode, ModuleConfig, OriginConfig, RouteConfig, RouteTo, SiteConfig,
+};
 
 /// A part of the server that a build may omit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,11 +63,13 @@ impl BuildFeature {
     }
 
     /// The feature that a route requires.
-    fn from_route(to: &RouteTo) -> Option<BuildFeature> {
-        match to {
+    fn from_route(route: &RouteConfig) -> Option<BuildFeature> {
+        if route.origins().any(OriginConfig::is_encrypted) {
+            return Some(BuildFeature::Tls);
+        }
+        match &route.to {
             // The feature of a module is checked at its `[[module]]`.
             RouteTo::Module(_) => None,
-            RouteTo::Origin(origin) if origin.is_encrypted() => Some(BuildFeature::Tls),
             RouteTo::Cgi(_) | RouteTo::FastCgi(_) | RouteTo::Origin(_) => {
                 Some(BuildFeature::Programs)
             }
@@ -117,7 +121,7 @@ pub(crate) fn check(
         .iter()
         .flat_map(|(site, marks)| site.routes.iter().zip(&marks.routes));
     let route_features = routes
-        .filter_map(|(route, marks)| Some((BuildFeature::from_route(&route.to)?, &marks.handler)));
+        .filter_map(|(route, marks)| Some((BuildFeature::from_route(route)?, &marks.handler)));
     let tls_features = sites
         .iter()
         .filter_map(|(_, marks)| Some((BuildFeature::Tls, marks.tls.first()?)));

@@ -10,6 +10,7 @@ use crate::reader::{ConfigSection, ConfigSource, ConfigValue, KeyPosition};
 use crate::request::is_encoded_path;
 use crate::rules::is_literal_name;
 use crate::site_marks::SiteMarks;
+use crate::sticky::sticky;
 use crate::value::InvalidValue;
 use crate::{
     BalanceConfig, HashBy, OriginCheck, OriginConfig, OriginHost, OriginProtocol, OriginServer,
@@ -172,6 +173,31 @@ pub(crate) fn resolve(
             None => named::check_defined(source, "origin", &origin.name, &marks.handler, &names),
         }
     }
+    resolve_mirrors(source, sites, origins);
+}
+
+/// Replaces origin names in mirrors, as [`resolve`] does.
+fn resolve_mirrors(
+    source: &ConfigSource<'_>,
+    sites: &mut [(SiteConfig, SiteMarks)],
+    origins: &[OriginConfig],
+) {
+    let names: Vec<&str> = origins.iter().map(|origin| origin.name.as_str()).collect();
+    let mirrors = sites
+        .iter_mut()
+        .flat_map(|(site, marks)| site.routes.iter_mut().zip(&marks.routes));
+    for (route, marks) in mirrors {
+        let Some((mirror, position)) = route.mirror.as_mut().zip(marks.mirror.as_ref()) else {
+            continue;
+        };
+        if !mirror.to.servers.is_empty() {
+            continue;
+        }
+        match origins.iter().find(|it| it.name == mirror.to.name) {
+            Some(defined) => *mirror.to = defined.clone(),
+            None => named::check_defined(source, "origin", &mirror.to.name, position, &names),
+        }
+    }
 }
 
 /// Reads one `[[origin]]`; also returns the position of its name.
@@ -202,6 +228,9 @@ pub(crate) fn origin(section: ConfigSection<'_>) -> Option<(OriginConfig, KeyPos
     let origin = OriginConfig {
         servers,
         balance: balance(&section),
+        sticky: section
+            .item("sticky")
+            .and_then(|item| sticky(&item, &default.name)),
         check: section.section("check").map(check),
         // Without the key (`None`), the route's timeout applies.
         timeout_ms: section

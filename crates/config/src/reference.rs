@@ -14,10 +14,12 @@ mod man_page;
 mod maps;
 mod markdown;
 mod origin;
+mod origin_sticky;
 mod overview;
 mod process;
 mod programs;
 mod route;
+mod route_mirror;
 mod site;
 mod site_files;
 mod site_policy;
@@ -218,8 +220,10 @@ pub const TABLES: &[&TableReference] = &[
     &route::ROUTE,
     &route::REQUEST,
     &route::CACHE,
+    &route_mirror::MIRROR,
     &origin::ORIGIN,
     &origin::CHECK,
+    &origin_sticky::STICKY,
     &origin::TLS,
     &origin::CLASS,
     &programs::MODULE,

@@ -6,6 +6,7 @@
 use crate::caching;
 use crate::compression::on_the_fly;
 use crate::conditions::conditions;
+use crate::mirror::mirror;
 use crate::named::{self, DAY_MS, absolute_path, account, count, file_name};
 use crate::origin;
 use crate::reader::{ConfigSection, ConfigSource, ConfigValue};
@@ -24,7 +25,7 @@ use std::path::PathBuf;
 const TARGETS: [&str; 5] = ["module", "cgi", "fastcgi", "origin", "pages"];
 
 /// Keys that are valid with certain handlers only.
-const KEYS_OF_TARGETS: [(&str, &[&str]); 27] = [
+const KEYS_OF_TARGETS: [(&str, &[&str]); 28] = [
     ("request_buffering", &["module", "cgi", "fastcgi", "origin"]),
     (
         "response_buffering",
@@ -54,6 +55,7 @@ const KEYS_OF_TARGETS: [(&str, &[&str]); 27] = [
     ("restore_prefix", &["origin"]),
     ("request", &["origin"]),
     ("internal_redirects", &["origin"]),
+    ("mirror", &["origin"]),
     ("cache", &["origin", "cgi", "fastcgi"]),
 ];
 
@@ -127,6 +129,10 @@ pub(crate) fn route(table: usize, section: ConfigSection<'_>) -> Vec<(RouteConfi
         }
         _ => Default::default(),
     };
+    let (mirror, mirror_mark) = match kind {
+        Some("origin") => mirror(&section).unzip(),
+        _ => Default::default(),
+    };
     // Pages always need the complete request and produce a complete response.
     let may_stream = kind.is_some_and(|kind| kind != "pages");
     let is_buffering_set = may_stream && section.item("request_buffering").is_some();
@@ -178,11 +184,13 @@ pub(crate) fn route(table: usize, section: ConfigSection<'_>) -> Vec<(RouteConfi
         keep,
         compress,
         caching,
+        mirror,
         ..RouteConfig::new(PathPattern::everything(), to)
     };
     let marks = RouteMarks {
         table,
         handler: handler.position,
+        mirror: mirror_mark,
         caching: cache_marks,
     };
     let mut prefixes = prefixes.into_iter();

@@ -46,7 +46,7 @@ pub use log::{
 };
 pub use origin::{
     BalanceConfig, HashBy, OriginCheck, OriginConfig, OriginHost, OriginProtocol, OriginServer,
-    OriginTls, OriginUrl, ProxyProtocol,
+    OriginSticky, OriginTls, OriginUrl, ProxyProtocol, SameSite,
 };
 pub use program::{ApplicationConfig, DatabaseConfig, ModuleCode, ModuleConfig};
 pub use representation::{
@@ -55,7 +55,8 @@ pub use representation::{
 };
 pub use request::{PathPrefixes, RequestRule};
 pub use route::{
-    CgiConfig, FastCgiConfig, PagesConfig, ResponseStorage, RouteConfig, RouteTo, UpstreamAddress,
+    CgiConfig, FastCgiConfig, MirrorConfig, PagesConfig, ResponseStorage, RouteConfig, RouteTo,
+    UpstreamAddress,
 };
 pub use rule::{ClientField, FixedResponse, RuleAction, RuleConfig, TrustedProxies};
 pub use server::{AcceptLimit, ProcessConfig, SoftirqMode};

@@ -25,7 +25,7 @@ pub enum SecretSource {
 }
 
 /// The text of a secret. `Debug` does not show it.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct SecretText(String);
 
 impl SecretText {

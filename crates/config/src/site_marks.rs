@@ -35,6 +35,8 @@ pub(crate) struct RouteMarks {
     pub(crate) table: usize,
     /// The handler key.
     pub(crate) handler: KeyPosition,
+    /// The origin of the mirror, if the route has one.
+    pub(crate) mirror: Option<KeyPosition>,
     pub(crate) caching: CacheMarks,
 }
 

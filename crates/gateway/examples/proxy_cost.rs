@@ -66,7 +66,7 @@ fn send_requests(count: usize, socket: &Path, protocol: OriginProtocol) {
     let handler = handler(
         socket,
         protocol,
-        &OriginRegistry::new(std::slice::from_ref(&worker_handle)),
+        &OriginRegistry::new(std::slice::from_ref(&worker_handle)).expect("random bytes"),
     );
     let (objects, root): (Arc<dyn SubrequestSource>, Arc<Path>) =
         (Arc::new(Nothing), Arc::from(Path::new("/srv")));

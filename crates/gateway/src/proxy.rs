@@ -11,6 +11,7 @@ mod exchange;
 mod forwarding;
 mod h2;
 mod link;
+mod mirror;
 pub(crate) mod origins;
 mod path_map;
 mod permit;
@@ -19,6 +20,7 @@ mod request_changes;
 mod request_send;
 mod self_reference;
 mod servers;
+mod sticky;
 mod transport;
 mod try_span;
 mod tunnel;
@@ -48,6 +50,7 @@ use self::exchange::{BodyProgress, ProxyExchange, ProxyFailure};
 use self::forwarding::ForwardTerms;
 use self::h2::RequestHead;
 use self::link::OriginLink;
+use self::mirror::RequestMirror;
 pub use self::origins::{OriginRegistry, check_tls};
 use self::permit::{RouteBounds, RoutePermit};
 use self::request_body::ProxyRequestBody;
@@ -87,6 +90,8 @@ pub struct ProxyHandler {
     retry_body_max: u64,
     /// The changes to path and fields, if there are any.
     changes: Option<Box<RequestChanges>>,
+    /// Copies of requests to another origin.
+    mirror: Option<Arc<RequestMirror>>,
     terms: ScriptTerms,
 }
 
@@ -159,6 +164,20 @@ impl ProxyHandler {
         notice: OperatorNotice,
         spools: Option<Arc<SpoolLimits>>,
     ) -> Result<ProxyHandler, String> {
+        let mirror = route.mirror.as_ref();
+        let mirror = mirror.map(|mirror| RequestMirror::new(route, mirror, origins, &notice));
+        let mirror = mirror.transpose()?.map(Arc::new);
+        let handler = ProxyHandler::without_mirror(route, origin, origins, notice, spools)?;
+        Ok(ProxyHandler { mirror, ..handler })
+    }
+
+    fn without_mirror(
+        route: &RouteConfig,
+        origin: &OriginConfig,
+        origins: &OriginRegistry,
+        notice: OperatorNotice,
+        spools: Option<Arc<SpoolLimits>>,
+    ) -> Result<ProxyHandler, String> {
         let silence = Duration::from_millis(route.timeout_ms);
         // One timeout applies to the wait for a connection and to the wait for the head.
         let first_byte = origin.timeout_ms.map_or(silence, Duration::from_millis);
@@ -175,6 +194,7 @@ impl ProxyHandler {
             adds_via: origin.adds_via,
             retry_body_max: origin.retry_body_max,
             changes: RequestChanges::new(route),
+            mirror: None,
             terms: ScriptTerms {
                 idle_timeout: silence,
                 notice,
@@ -197,8 +217,9 @@ impl ProxyHandler {
         retryable: &mut RetryableRequest,
     ) -> Result<HandlerResponse, HandlerFailure> {
         let (mut tried, mut last) = (Vec::new(), None);
+        let session = self.servers.session(request);
         loop {
-            let chosen = self.servers.choose(request, &tried, worker);
+            let chosen = self.servers.choose(request, session, &tried, worker);
             let (endpoint, attempt) = match (chosen, last) {
                 (Ok(chosen), _) => chosen,
                 // All members were tried; the failure of the last attempt explains more than the lack of members.
@@ -211,7 +232,11 @@ impl ProxyHandler {
             let first = first.await;
             retryable.end_try(&first);
             let mut failed_attempt = match first {
-                Ok(response) => return check_response(response, request, &endpoint),
+                Ok(mut response) => {
+                    self.servers
+                        .complete_session(session, request, &endpoint, &mut response);
+                    return check_response(response, request, &endpoint);
+                }
                 Err(failed_attempt) => failed_attempt,
             };
             // Stale connection: the server closed it while it was idle. An idempotent request may be repeated (RFC 9112
@@ -235,7 +260,11 @@ impl ProxyHandler {
                 let second = Box::pin(second_attempt).await;
                 retryable.end_try(&second);
                 failed_attempt = match second {
-                    Ok(response) => return check_response(response, request, &endpoint),
+                    Ok(mut response) => {
+                        self.servers
+                            .complete_session(session, request, &endpoint, &mut response);
+                        return check_response(response, request, &endpoint);
+                    }
                     Err(failed_attempt) => failed_attempt,
                 };
             }
@@ -650,7 +679,11 @@ fn is_idempotent(request: &HandlerRequest) -> bool {
 
 impl Handler for ProxyHandler {
     fn explain_member(&self, probe: &RouteProbe<'_>) -> Option<String> {
-        self.servers.describe_choice(probe)
+        let choice = self.servers.describe_choice(probe)?;
+        Some(match &self.mirror {
+            Some(mirror) => format!("{choice}; {}", mirror.description()),
+            None => choice,
+        })
     }
 
     fn explain_request(&self, request: &HandlerRequest) -> Vec<String> {
@@ -708,10 +741,17 @@ impl Handler for ProxyHandler {
             }));
         }
         // The permit is acquired first, so that refused requests need no connection.
-        let mut retryable = match self.acquire_permit(&request) {
-            Ok(permit) => RetryableRequest::take_from(&mut request, permit, self.retry_body_max),
+        let permit = match self.acquire_permit(&request) {
+            Ok(permit) => permit,
             Err(failure) => return HandlerResult::Ready(Err(failure)),
         };
+        // Copied before the body is taken from the request.
+        let mirror = self.mirror.as_ref();
+        let copy = mirror.and_then(|mirror| mirror.copy(worker, &request));
+        let mut retryable = RetryableRequest::take_from(&mut request, permit, self.retry_body_max);
+        if let (Some(body), Some(copy)) = (&mut retryable.body, copy) {
+            body.set_copy(copy);
+        }
         // An async block stores its captures once; the future of an async function would store its arguments twice.
         HandlerResult::OnWorker(Box::pin(async move {
             self.answer(worker, &request, &mut retryable).await

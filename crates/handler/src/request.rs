@@ -202,6 +202,7 @@ pub struct RawTarget<'t> {
 }
 
 /// The head of a request, in a single allocation.
+#[derive(Clone)]
 pub struct RequestHead {
     /// Target, decoded path, host and field lines, concatenated.
     text: Vec<u8>,

@@ -67,6 +67,8 @@ pub struct PickRequest<'a> {
     pub client: Option<IpAddr>,
     /// Members that were tried already; they are not picked again.
     pub tried: &'a [MemberId],
+    /// The member of the request's session: it is picked whenever it is a candidate.
+    pub session: Option<MemberId>,
 }
 
 impl PickRequest<'_> {
@@ -194,6 +196,13 @@ impl<P> MemberGroup<P> {
             member.weight = weight.max(1);
             true
         })
+    }
+
+    /// The first member whose target meets a condition.
+    pub fn find(&self, mut is_match: impl FnMut(&P) -> bool) -> Option<MemberId> {
+        let mut members = self.all();
+        let (slot, _) = members.find(|(_, member)| is_match(&member.target))?;
+        Some(self.id_at(slot))
     }
 
     /// A member's target.
@@ -389,7 +398,13 @@ impl<P> MemberGroup<P> {
     ) -> Result<(Vec<MemberCandidate>, usize, PickReason), NoMember> {
         let (tier, candidates) = self.candidates(request, now_ms)?;
         let policy = self.settings.policy;
-        let chosen = selection::choose(policy, &candidates, request.key, random);
+        let of_session = request.session.and_then(|member| {
+            let is_member = |it: &MemberCandidate| self.id_at(it.slot) == member;
+            let index = candidates.iter().position(is_member)?;
+            Some((index, SelectionReason::Session))
+        });
+        let chosen =
+            of_session.or_else(|| selection::choose(policy, &candidates, request.key, random));
         let (index, selected_by) = chosen.ok_or(NoMember::Empty)?;
         let reason = PickReason {
             tier,

@@ -478,6 +478,7 @@ async fn request(
             key: Some(number as u64 % 7),
             client: None,
             tried: &tried,
+            session: None,
         };
         let attempt = match upstream.attempt(&request, now_ms, random()) {
             Ok(attempt) => attempt,

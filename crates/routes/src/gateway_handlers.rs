@@ -31,7 +31,13 @@ pub struct GatewayConnections {
 
 impl GatewayConnections {
     /// `notice` receives reports that do not concern a particular route.
-    pub fn new(workers: &[WorkerHandle], notice: OperatorNotice) -> GatewayConnections {
+    ///
+    /// # Errors
+    /// The system provides no random bytes.
+    pub fn new(
+        workers: &[WorkerHandle],
+        notice: OperatorNotice,
+    ) -> Result<GatewayConnections, String> {
         let spawner = || {
             let mut command = helper_command("spawner");
             // The spawner has its own process group: signals from a terminal are for the server, which lets programs
@@ -39,11 +45,11 @@ impl GatewayConnections {
             command.env_clear().process_group(0);
             command
         };
-        GatewayConnections {
+        Ok(GatewayConnections {
             spawner: CgiSpawner::new(spawner, notice),
             servers: FastCgiServers::new(workers),
-            origins: OriginRegistry::new(workers),
-        }
+            origins: OriginRegistry::new(workers)?,
+        })
     }
 
     fn cgi(
@@ -96,6 +102,20 @@ impl HandlerKind for GatewayConnections {
 
     fn origins(&self) -> UpstreamReport {
         self.origins.status()
+    }
+
+    fn counts(&self) -> Vec<(&'static str, u64)> {
+        self.origins.counts()
+    }
+
+    fn session_key(&self) -> Option<Vec<u8>> {
+        Some(self.origins.session_key().into())
+    }
+
+    fn set_session_key(&self, key: &[u8]) {
+        if let Ok(key) = key.try_into() {
+            self.origins.set_session_key(key);
+        }
     }
 
     /// Ends the spawner of CGI programs, and with it the programs.

@@ -76,6 +76,14 @@ pub trait HandlerKind: Send + Sync {
         UpstreamReport::default()
     }
 
+    /// The key that signs the cookies of sticky sessions, for a process that takes over from this one.
+    fn session_key(&self) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// Replaces the key by that of the process from which this one takes over, before [`HandlerKind::open`].
+    fn set_session_key(&self, _key: &[u8]) {}
+
     /// Purges stored responses from `store` when their sources change, and reports that to `changes`.
     fn drop_changed(&self, _store: &Arc<SharedStore>, _changes: &Arc<ChangeFeed>) {}
 
@@ -109,7 +117,7 @@ pub fn built_in(
         #[cfg(feature = "programs")]
         Arc::new(crate::gateway_handlers::GatewayConnections::new(
             workers, notice,
-        )),
+        )?),
         #[cfg(feature = "sql")]
         Arc::new(crate::pages::FormKeys::new()?),
     ]))

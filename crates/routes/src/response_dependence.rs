@@ -1,11 +1,10 @@
 //! The parts of a request, other than its URL, on which a response depends, and the fields that describe them to caches
 //! in front of the server.
 
-use lowroad_cache::cache_control;
-use lowroad_cache::targeted_fields;
+use lowroad_cache::cache_control::make_private;
 use lowroad_cache::vary;
 use lowroad_config::RequestConditions;
-use lowroad_http::fields::{ResponseFields, StandardHeader};
+use lowroad_http::fields::ResponseFields;
 use lowroad_http::forwarding;
 use lowroad_variables::Dependence;
 
@@ -99,25 +98,6 @@ impl ResponseDependence {
             make_private(fields);
         }
     }
-}
-
-/// Makes a response private: no shared cache may store it (RFC 9111 §5.2.2.7).
-fn make_private(fields: &mut ResponseFields) {
-    let control = cache_control::private_value(fields.values("Cache-Control"));
-    // The fields are rebuilt, since there is no removal of single lines.
-    let mut changed = ResponseFields::new();
-    if let Some(date) = fields.date() {
-        changed.set_date(*date);
-    }
-    for (name, value) in fields.iter() {
-        let is_control =
-            StandardHeader::find(name.as_bytes()) == Some(StandardHeader::CacheControl);
-        if !is_control && !targeted_fields::is_targeted(name) {
-            changed.push(name, value);
-        }
-    }
-    changed.push("Cache-Control", &control);
-    *fields = changed;
 }
 
 #[cfg(test)]

@@ -122,6 +122,16 @@ impl HandlerRuntime {
         })
     }
 
+    /// The key that signs the cookies of sticky sessions, for a process that takes over from this one.
+    pub fn session_key(&self) -> Option<Vec<u8>> {
+        self.kinds.iter().find_map(|kind| kind.session_key())
+    }
+
+    /// Replaces the key by that of the process from which this one takes over, before [`HandlerRuntime::open`].
+    pub fn set_session_key(&self, key: &[u8]) {
+        self.kinds.iter().for_each(|kind| kind.set_session_key(key));
+    }
+
     /// The state of all origin servers.
     pub fn origins(&self) -> UpstreamReport {
         let mut report = UpstreamReport::default();

@@ -303,10 +303,8 @@ fn disk_cache_warning(reason: &FolderError) -> String {
 fn origins(config: &Config, problems: &mut Vec<String>) {
     let routes = config.sites.iter().flat_map(|site| &site.routes);
     let mut failures = BTreeSet::new();
-    for route in routes {
-        if let RouteTo::Origin(origin) = &route.to
-            && let Err(error) = lowroad_routes::gateway_handlers::check_tls(origin)
-        {
+    for origin in routes.flat_map(lowroad_config::RouteConfig::origins) {
+        if let Err(error) = lowroad_routes::gateway_handlers::check_tls(origin) {
             failures.insert(error);
         }
     }

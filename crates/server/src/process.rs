@@ -195,6 +195,9 @@ pub fn run(mut config: Config, start: ServerStart<'_>) -> Result<(), String> {
     let worker_handles = drivers.iter().map(|driver| driver.worker_handle().clone());
     let handler_runtime =
         HandlerRuntime::start(logger.clone(), worker_handles.collect()).map_err(text)?;
+    if let Some(key) = predecessor.iter().find_map(|it| it.session_key.as_ref()) {
+        handler_runtime.set_session_key(key);
+    }
     // Handlers are opened after root is given up, so that they open their files as the server's user.
     let mut running = prepare(ServerParts {
         config,

@@ -36,6 +36,12 @@ Interchangeable HTTP servers with load balancing, health checks and retries, for
             "no active checks",
             "Active health checks: see [`[origin.check]`](origin-check.md). Without, only failed requests mark a server as unhealthy.",
         ),
+        KeyReference::with_described_default(
+            "sticky",
+            "`true`, name of a cookie, or table",
+            "no sticky sessions",
+            "Sticky sessions: a signed cookie names the server that answers a client: see [`[origin.sticky]`](origin-sticky.md).",
+        ),
         KeyReference::with_default(
             "connections",
             "1 to 65536",
@@ -128,7 +134,8 @@ timeout = "10m"
 ```
 
 Requests share connections: each worker has one to a server, and opens another, up to `connections`, if the requests in progress reach what the server
-allows (SETTINGS_MAX_CONCURRENT_STREAMS), at most 100. With `connections` open, further requests wait for a stream until `timeout`. Request and response
+allows (SETTINGS_MAX_CONCURRENT_STREAMS), at most 100. With `connections` open, further requests wait for a stream until `timeout`, or, if the server
+allows none, until `connect_timeout`, after which another server is tried. Request and response
 pass at the same time without being buffered, with trailers; `timeout` of the route ends a call in which neither side sends anything. Before
 the response begins, `body_timeout` and `rate_min` of [`[limits]`](limits.md) apply to the request; `body_len_max` of the route (1 MiB) applies to all messages of a client together. A slow client stops the server: at most 256 KiB
 wait for it in memory, besides `response_buffering`. 64 KiB of a request body wait for a slow server.

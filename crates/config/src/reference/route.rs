@@ -6,6 +6,7 @@ use super::{KeyReference, TableReference};
 const ROUTE_KEYS: &[KeyReference] = &[
     KeyReference::required("pattern", "pattern or list of them", "The paths. Each pattern of a list is a route with limits of its own."),
     KeyReference::optional("module", "name", "Handler: the [module](module.md) of this name."),
+    KeyReference::with_described_default("mirror", "name, URL, or table", "no mirror", "[Send copies](site-route-mirror.md) of requests to another [origin](origin.md), and discard its responses: a name, a URL, or `{ to = \"NAME\", share = \"10%\" }`.").only_with(&["origin"]),
     KeyReference::optional("cgi", "path or `true`", "Handler: the CGI programs (RFC 3875) in this folder; or this program, for all paths of the route; with `true`, programs among the site's files."),
     KeyReference::optional("fastcgi", "`\"unix:PATH\"`, `\"HOST:PORT\"`, or array of them", "Handler: the FastCGI server at this address, for example php-fpm; one of [several](../programs.md#several-fastcgi-servers). All addresses of a host name are servers."),
     KeyReference::optional("origin", "URL or name", "Handler: an HTTP server, at `\"http://HOST:PORT\"`, `\"https://HOST\"`, `\"h2c://HOST:PORT\"` (HTTP/2) or `\"unix:/PATH\"`, perhaps with a [path](#paths-of-origins); or the [origin](origin.md) of this name. Responses are [stored](../accelerator.md) as they permit."),

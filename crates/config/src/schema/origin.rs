@@ -1,5 +1,6 @@
 //! Origin servers, for which Lowroad is a cache and a reverse proxy.
 
+use crate::SecretText;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -12,6 +13,8 @@ pub struct OriginConfig {
     pub servers: Vec<OriginServer>,
     /// The load balancing policy. Keys `balance` and `hash`.
     pub balance: BalanceConfig,
+    /// Sticky sessions. Default none. Key `sticky`, or `[origin.sticky]`
+    pub sticky: Option<OriginSticky>,
     /// The active health check. Default none: only failures of requests count. `[origin.check]`
     pub check: Option<OriginCheck>,
     /// Connections to each server, all workers together, 1 to 65 536. Default 1024. Key `connections`.
@@ -49,6 +52,7 @@ impl OriginConfig {
             name,
             servers: Vec::new(),
             balance: BalanceConfig::default(),
+            sticky: None,
             check: None,
             connections_max: 1024,
             connect_timeout_ms: 5_000,
@@ -200,6 +204,35 @@ pub enum HashBy {
     Header(String),
     /// The value of a cookie; likewise. `"cookie:NAME"`
     Cookie(String),
+}
+
+/// Sticky sessions: a signed cookie names the server that answers a client.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OriginSticky {
+    /// The name of the cookie. Default `sticky_` and the origin's name. Key `cookie`.
+    pub cookie: String,
+    /// The lifetime of the cookie in seconds, 1 s to 400 days; `None`: until the browser ends. Key `lifetime`.
+    pub lifetime_s: Option<u64>,
+    /// Whether the cookie is for https only. Default as the request. Key `secure`.
+    pub is_secure: Option<bool>,
+    /// Whether scripts can't read the cookie. Default true. Key `http_only`.
+    pub is_http_only: bool,
+    /// Which requests from other sites have the cookie. Key `same_site`.
+    pub same_site: SameSite,
+    /// The secret that signs cookies; `None`: a random one that lasts until the server is restarted. Key `secret`.
+    pub secret: Option<SecretText>,
+}
+
+/// Which requests from other sites have a cookie (RFC 6265bis §5.6.7).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SameSite {
+    /// Links to the site. `"lax"`
+    #[default]
+    Lax,
+    /// None. `"strict"`
+    Strict,
+    /// All. `"none"`
+    None,
 }
 
 /// The active health check of servers.

@@ -72,9 +72,49 @@ pub struct RouteConfig {
     pub compress: Option<Vec<OfferedCoding>>,
     /// The caching of an origin's responses. `[site.route.cache]`
     pub caching: CacheConfig,
+    /// Copies of requests to another origin. Default none. Key `mirror`.
+    pub mirror: Option<MirrorConfig>,
+}
+
+/// A share of a route's requests that is also sent to another origin, whose responses are discarded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MirrorConfig {
+    /// The origin. Key `to`.
+    pub to: Box<OriginConfig>,
+    /// The share in hundredths of a percent, 1 to 10 000. Default all. Key `share`.
+    pub share: u32,
+    /// The methods. Default GET, HEAD and OPTIONS. Key `methods`.
+    pub methods: Vec<String>,
+    /// The longest request body in bytes, 0 to 16 MiB. Default 65 536. Key `body_max`.
+    pub body_len_max: u64,
+    /// Copies in progress, 1 to 65 536. Default 64. Key `concurrency`.
+    pub concurrency_max: usize,
+}
+
+impl MirrorConfig {
+    /// Copies to this origin with every default.
+    pub fn new(to: OriginConfig) -> MirrorConfig {
+        MirrorConfig {
+            to: Box::new(to),
+            share: 10_000,
+            methods: ["GET", "HEAD", "OPTIONS"].map(str::to_owned).into(),
+            body_len_max: 64 << 10,
+            concurrency_max: 64,
+        }
+    }
 }
 
 impl RouteConfig {
+    /// The origins of the route: its handler, and its mirror.
+    pub fn origins(&self) -> impl Iterator<Item = &OriginConfig> {
+        let handler = match &self.to {
+            RouteTo::Origin(origin) => Some(&**origin),
+            _ => None,
+        };
+        let mirror = self.mirror.as_ref().map(|mirror| &*mirror.to);
+        handler.into_iter().chain(mirror)
+    }
+
     /// Whether requests are buffered: by default all but those to origins over HTTP/2, since a client of gRPC may wait for
     /// a response before it sends more.
     pub fn buffers_requests(&self) -> bool {
@@ -121,6 +161,7 @@ impl RouteConfig {
             keep: ResponseStorage::default(),
             compress: None,
             caching: CacheConfig::default(),
+            mirror: None,
         }
     }
 }

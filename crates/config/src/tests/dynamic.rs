@@ -573,6 +573,103 @@ fn origin_of(text: &str) -> OriginConfig {
 }
 
 #[test]
+fn sticky_sessions_are_read_and_contradictions_refused() {
+    let sticky = |line: &str| {
+        let lines = format!("servers = \"http://a\"\nsticky = {line}");
+        origin_of(&with_origin(&lines)).sticky
+    };
+    assert_eq!(sticky("false"), None);
+    let default = sticky("true").expect("sessions");
+    assert_eq!(default.cookie, "sticky_app");
+    assert_eq!((default.lifetime_s, default.is_secure), (None, None));
+    assert_eq!(sticky("\"s\"").expect("sessions").cookie, "s");
+    let table = "{ cookie = \"__Host-s\", lifetime = \"1h\", secure = true, http_only = false, same_site = \"none\", \
+                 secret = \"0123456789abcdef\" }";
+    let expected = OriginSticky {
+        cookie: "__Host-s".into(),
+        lifetime_s: Some(3600),
+        is_secure: Some(true),
+        is_http_only: false,
+        same_site: SameSite::None,
+        secret: Some(SecretText::new("0123456789abcdef")),
+    };
+    assert_eq!(sticky(table), Some(expected));
+    for (line, expected) in [
+        (
+            "{ cookie = \"a b\" }",
+            "9:21: origin[0].sticky.cookie: \"a b\" is not the name of a cookie",
+        ),
+        (
+            "{ secret = \"short\" }",
+            "9:21: origin[0].sticky.secret: the secret is shorter than 16 bytes",
+        ),
+        (
+            "{ secure = false, same_site = \"none\" }",
+            "9:21: origin[0].sticky.secure: a cookie with SameSite=None",
+        ),
+        (
+            "{ secure = false, cookie = \"__Host-a\" }",
+            "9:21: origin[0].sticky.secure: a cookie with this name",
+        ),
+        (
+            "{ lifetime = \"401d\" }",
+            "9:23: origin[0].sticky.lifetime: ",
+        ),
+        ("3", "9:10: origin[0].sticky: "),
+    ] {
+        let found = shown(&with_origin(&format!(
+            "servers = \"http://a\"\nsticky = {line}"
+        )));
+        assert!(found.starts_with(expected), "{line}: {found}");
+    }
+}
+
+#[test]
+fn mirror_is_read_and_its_origin_resolved() {
+    let text = |line: &str| {
+        format!(
+            "[[site]]\n[[site.route]]\npattern = \"/**\"\norigin = \"http://a\"\nmirror = {line}\n\
+             [[origin]]\nname = \"next\"\nservers = [\"http://b\", \"http://c\"]\n"
+        )
+    };
+    let mirror = |line: &str| good(&text(line)).sites[0].routes[0].mirror.clone();
+    let named = mirror("\"next\"").expect("a mirror");
+    assert_eq!((named.to.servers.len(), named.share), (2, 10_000));
+    let url = value::origin_url("http://b").expect("a URL");
+    assert_eq!(
+        mirror("\"http://b\""),
+        Some(MirrorConfig::new(OriginConfig::new(url.clone())))
+    );
+    let table = "{ to = \"http://b\", share = \"0.5%\", methods = \"POST\", body_max = 0, concurrency = 1 }";
+    let expected = MirrorConfig {
+        share: 50,
+        methods: vec!["POST".into()],
+        body_len_max: 0,
+        concurrency_max: 1,
+        ..MirrorConfig::new(OriginConfig::new(url))
+    };
+    assert_eq!(mirror(table), Some(expected));
+    for (line, expected) in [
+        ("\"nxt\"", "5:10: site[0].route[0].mirror: "),
+        (
+            "{ share = \"10%\" }",
+            "5:10: site[0].route[0].mirror: to is missing",
+        ),
+        (
+            "{ to = \"next\", share = \"0%\" }",
+            "5:33: site[0].route[0].mirror.share: \"0%\" is not a share",
+        ),
+        (
+            "{ to = \"next\", methods = \"get\" }",
+            "5:35: site[0].route[0].mirror.methods: ",
+        ),
+    ] {
+        let found = shown(&text(line));
+        assert!(found.starts_with(expected), "{line}: {found}");
+    }
+}
+
+#[test]
 fn route_refers_to_origin_with_several_servers() {
     let found = origin_of(&with_origin(
         "servers = [\"http://10.0.0.1:3000\", { url = \"https://b.internal\", weight = 3, backup = true }]\n\

@@ -114,6 +114,7 @@ impl BackendSet {
             key: None,
             client: Some(client),
             tried,
+            session: None,
         };
         let attempt = upstream.attempt(&request, now_ms, random)?;
         Ok((attempt.target.clone(), Some(attempt)))

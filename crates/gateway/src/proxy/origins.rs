@@ -26,7 +26,9 @@ use super::checks::HealthChecks;
 use super::endpoint_counters::EndpointCounters;
 use super::h2::STREAMS_MAX;
 use super::link::OriginConnector;
+use super::mirror::MirrorCounters;
 use super::servers::{OriginEndpoint, OriginGroup, OriginMembers, OriginServers, SharedEndpoint};
+use super::sticky::{SessionCounters, SessionKey, StickySessions};
 
 /// The time after which idle connections are closed. It is shorter than the keep-alive timeout of common servers, so
 /// that a server rarely closes a connection that is just being reused.
@@ -39,6 +41,10 @@ pub struct OriginRegistry {
     workers: Arc<[WorkerHandle]>,
     pools: Arc<OriginPools>,
     counters: Arc<CounterRegistry>,
+    /// The key of sticky sessions without a configured secret; it exists as long as the process and its successors.
+    session_key: Mutex<SessionKey>,
+    session_counters: Arc<SessionCounters>,
+    mirror_counters: Arc<MirrorCounters>,
     origins: Mutex<HashMap<(OriginConfig, ChangeTimes), Weak<OriginServers>>>,
 }
 
@@ -90,6 +96,8 @@ struct OriginTransport {
     connections_max: usize,
     /// The source address of connections; `None` if the system chooses it.
     from: Option<IpAddr>,
+    /// The sticky sessions of the group.
+    sticky: Option<Arc<StickySessions>>,
     /// The name of the origin.
     name: String,
     /// The host of the server.
@@ -99,9 +107,17 @@ struct OriginTransport {
 
 impl OriginRegistry {
     /// Creates an empty registry for these workers, of which there must be at least one.
-    pub fn new(workers: &[WorkerHandle]) -> OriginRegistry {
+    ///
+    /// # Errors
+    /// The system provides no random bytes.
+    pub fn new(workers: &[WorkerHandle]) -> Result<OriginRegistry, String> {
         let workers: Arc<[WorkerHandle]> = workers.into();
-        OriginRegistry {
+        let mut session_key = SessionKey::default();
+        getrandom::fill(&mut session_key).map_err(|error| format!("no random bytes: {error}"))?;
+        Ok(OriginRegistry {
+            session_key: Mutex::new(session_key),
+            session_counters: Arc::default(),
+            mirror_counters: Arc::default(),
             pools: Arc::new(OriginPools {
                 workers: workers.clone(),
                 pools: Mutex::default(),
@@ -109,7 +125,31 @@ impl OriginRegistry {
             workers,
             counters: Arc::default(),
             origins: Mutex::default(),
-        }
+        })
+    }
+
+    pub(super) fn worker_handles(&self) -> &Arc<[WorkerHandle]> {
+        &self.workers
+    }
+
+    pub(super) fn mirror_counters(&self) -> &Arc<MirrorCounters> {
+        &self.mirror_counters
+    }
+
+    /// The key of sticky sessions that have no configured secret.
+    pub fn session_key(&self) -> SessionKey {
+        *lock(&self.session_key)
+    }
+
+    /// Replaces the key by that of the process from which this one takes over, before any origin is created.
+    pub fn set_session_key(&self, key: SessionKey) {
+        *lock(&self.session_key) = key;
+    }
+
+    /// Counters of all origins by their names in the status.
+    pub fn counts(&self) -> Vec<(&'static str, u64)> {
+        let sessions = self.session_counters.list().into_iter();
+        sessions.chain(self.mirror_counters.list()).collect()
     }
 
     /// Returns the servers of an origin: existing ones, if another route or configuration has the same settings.
@@ -196,8 +236,14 @@ impl OriginRegistry {
             let checks = HealthChecks::new(origin, check, &upstream, workers, notice.clone());
             Arc::new(checks)
         });
+        let sticky = origin
+            .sticky
+            .as_ref()
+            .map(|sticky| StickySessions::new(sticky, &origin.name, &self.session_key()));
+        let sticky = sticky.map(Arc::new);
         let mut name_watches = Vec::new();
-        for (server, transport, location) in found {
+        for (server, mut transport, location) in found {
+            transport.sticky = sticky.clone();
             let (host, port, first) = match location {
                 OriginLocation::Address(address) => {
                     let new = NewMember {
@@ -241,6 +287,8 @@ impl OriginRegistry {
                 BalanceConfig::Hash(hash_by) => Some(hash_by.clone()),
                 _ => None,
             },
+            sticky,
+            session_counters: self.session_counters.clone(),
             upstream,
             workers: self.workers.clone(),
             name_watches,
@@ -270,6 +318,7 @@ impl OriginRegistry {
             protocol: origin.protocol,
             connections_max: origin.connections_max,
             from: origin.from,
+            sticky: None,
             name: origin.name.clone(),
             host: server.url.authority(),
         })
@@ -335,9 +384,9 @@ impl OriginTransport {
             prefers_h1: AtomicBool::new(false),
         });
         let (host, scheme) = (&self.host, self.scheme);
-        Arc::new(OriginEndpoint::new(
-            name, pool, shared, host, scheme, counters,
-        ))
+        let session_tag = self.sticky.as_ref().map_or(0, |it| it.tag_of(&name));
+        let endpoint = OriginEndpoint::new(name, pool, shared, host, scheme, counters);
+        Arc::new(endpoint.with_session_tag(session_tag))
     }
 }
 

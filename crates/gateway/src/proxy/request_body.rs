@@ -7,6 +7,8 @@ use bytes::Bytes;
 use lowroad_engine::stream::{BodyReceiver, StreamItem};
 use lowroad_handler::ResponseFields;
 
+use super::mirror::PendingCopy;
+
 /// The body of a client's request.
 pub struct ProxyRequestBody {
     stream: BodyReceiver,
@@ -21,6 +23,8 @@ pub struct ProxyRequestBody {
     /// Whether the stream has ended.
     is_complete: bool,
     trailers: Option<Box<ResponseFields>>,
+    /// The copy of the request that gets the body, too.
+    copy: Option<Box<PendingCopy>>,
 }
 
 impl ProxyRequestBody {
@@ -35,7 +39,13 @@ impl ProxyRequestBody {
             passed_count: 0,
             is_complete: false,
             trailers: None,
+            copy: None,
         }
+    }
+
+    /// Passes the body to a copy of the request, too, and sends the copy when the body is complete.
+    pub fn set_copy(&mut self, copy: PendingCopy) {
+        self.copy = Some(Box::new(copy));
     }
 
     /// The next piece to send.
@@ -50,8 +60,14 @@ impl ProxyRequestBody {
         }
         let next = ready!(self.stream.poll_next(context));
         match &next {
-            StreamItem::Bytes(piece) => self.retain(piece),
+            StreamItem::Bytes(piece) => {
+                self.retain(piece);
+                self.copy.take_if(|copy| !copy.push(piece));
+            }
             StreamItem::End => {
+                if let Some(copy) = self.copy.take() {
+                    copy.send();
+                }
                 self.is_complete = true;
                 self.trailers = self.stream.take_trailers();
             }

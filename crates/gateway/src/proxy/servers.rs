@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use lowroad_config::{HashBy, OriginProtocol};
 use lowroad_engine::WorkerHandle;
@@ -10,7 +11,7 @@ use lowroad_handler::operator_notice::NoticeLimit;
 use lowroad_handler::upstream_status::{
     HealthCounts, UpstreamConnections, UpstreamMember, UpstreamReport, UpstreamStatus,
 };
-use lowroad_handler::{HandlerRequest, RouteProbe};
+use lowroad_handler::{HandlerRequest, HandlerResponse, RouteProbe};
 use lowroad_http::fields::FieldLines;
 use lowroad_origin::group::{MemberHealth, MemberId, MemberStatus, NoMember, PickRequest, hash_of};
 use lowroad_origin::name_resolution::{self, NameWatch};
@@ -20,6 +21,7 @@ use super::checks::HealthChecks;
 use super::endpoint_counters::EndpointCounters;
 use super::h2::H2Link;
 use super::link::OriginConnector;
+use super::sticky::{SessionCookie, SessionCounters, SessionServer, StickySessions};
 
 /// An origin server at one address.
 pub struct OriginEndpoint {
@@ -40,6 +42,8 @@ pub struct OriginEndpoint {
     pub retry_notices: NoticeLimit,
     /// The latest failure, for status reports.
     last_failure: Mutex<Option<Box<str>>>,
+    /// The tag in cookies of sticky sessions; 0 without them.
+    pub session_tag: u64,
 }
 
 /// The multiplexed connections to a server.
@@ -69,6 +73,15 @@ impl OriginEndpoint {
             counters,
             retry_notices: NoticeLimit::default(),
             last_failure: Mutex::default(),
+            session_tag: 0,
+        }
+    }
+
+    /// The server with a tag for sticky sessions.
+    pub fn with_session_tag(self, session_tag: u64) -> OriginEndpoint {
+        OriginEndpoint {
+            session_tag,
+            ..self
         }
     }
 
@@ -136,10 +149,23 @@ pub struct OriginGroup {
     pub workers: Arc<[WorkerHandle]>,
     /// The part of a request that is hashed, for consistent hashing.
     pub hash: Option<HashBy>,
+    /// The sticky sessions.
+    pub sticky: Option<Arc<StickySessions>>,
     /// The tasks that resolve host names periodically.
     pub name_watches: Vec<NameWatch>,
     /// The active health checks.
     pub checks: Option<Arc<HealthChecks>>,
+    /// Counts how requests found their servers.
+    pub session_counters: Arc<SessionCounters>,
+}
+
+impl OriginGroup {
+    /// The member that a session cookie names.
+    fn member_of(&self, read: SessionCookie) -> Option<MemberId> {
+        let tag = read.tag()?;
+        self.upstream
+            .with(|group| group.find(|endpoint| endpoint.session_tag == tag))
+    }
 }
 
 /// The state of a member, for status reports.
@@ -231,6 +257,11 @@ impl OriginServers {
             OriginMembers::Group(group) => group,
         };
         let key = group.hash.as_ref().and_then(|hash_by| key(hash_by, probe));
+        let read = group.sticky.as_ref().map(|sticky| {
+            let read = sticky.read(probe.fields.clone(), unix_s());
+            (sticky.cookie(), read)
+        });
+        let session = read.and_then(|(_, read)| group.member_of(read));
         let now_ms = group.workers[0].timers.now_ms();
         // The counter is not advanced: an explanation must not influence the next selection.
         let random = mixed(self.random.load(Relaxed));
@@ -239,11 +270,15 @@ impl OriginServers {
                 key,
                 client: Some(probe.peer),
                 tried: &[],
+                session,
             };
             let picked = group.preview(&pick, now_ms, random);
             let choice = picked.map(|(member, reason)| (group.target(member), reason));
             match choice {
-                Ok((Some(endpoint), reason)) => format!("{}: {reason}", endpoint.name),
+                Ok((Some(endpoint), reason)) => {
+                    let read = read.map(|(name, read)| format!("; the cookie {name} {read}"));
+                    format!("{}: {reason}{}", endpoint.name, read.unwrap_or_default())
+                }
                 Ok((None, _)) => format!("{}: {}", self.name, NoMember::Empty),
                 Err(no_member) => format!("{}: {}", self.name, self.explain_absence(no_member)),
             }
@@ -258,13 +293,42 @@ impl OriginServers {
         }
     }
 
-    /// Selects the server for a request, except those already tried.
+    /// The session cookie of a request; `None` without sticky sessions.
+    pub fn session(&self, request: &HandlerRequest) -> Option<SessionCookie> {
+        let sticky = self.group()?.sticky.as_ref()?;
+        Some(sticky.read(request.fields(), unix_s()))
+    }
+
+    /// Adds the session cookie to the response of a server, if the request needs another one than `read`.
+    pub fn complete_session(
+        &self,
+        read: Option<SessionCookie>,
+        request: &HandlerRequest,
+        endpoint: &OriginEndpoint,
+        response: &mut HandlerResponse,
+    ) {
+        let Some((read, group)) = read.zip(self.group()) else {
+            return;
+        };
+        if let Some(sticky) = &group.sticky {
+            let server = SessionServer {
+                tag: endpoint.session_tag,
+                is_named_known: group.member_of(read).is_some(),
+                unix_s: unix_s(),
+                is_https: request.is_https(),
+            };
+            sticky.complete(read, &server, response, &group.session_counters);
+        }
+    }
+
+    /// Selects the server for a request, except those already tried. `session`: that of [`OriginServers::session`].
     ///
     /// # Errors
     /// [`NoMember`]
     pub fn choose(
         &self,
         request: &HandlerRequest,
+        session: Option<SessionCookie>,
         tried: &[MemberId],
         worker: usize,
     ) -> Result<(Arc<OriginEndpoint>, Option<OriginAttempt>), NoMember> {
@@ -288,6 +352,7 @@ impl OriginServers {
             key,
             client: Some(request.peer),
             tried,
+            session: session.and_then(|read| group.member_of(read)),
         };
         let attempt = group.upstream.attempt(&pick, now_ms, random)?;
         Ok((attempt.target.clone(), Some(attempt)))
@@ -314,8 +379,14 @@ fn key(hash_by: &HashBy, probe: &RouteProbe<'_>) -> Option<u64> {
     }
 }
 
+/// The time of the wall clock in seconds.
+fn unix_s() -> u64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
+    since_epoch.map_or(0, |time| time.as_secs())
+}
+
 /// The value of the first cookie with this name.
-fn cookie<'r>(fields: FieldLines<'r>, name: &[u8]) -> Option<&'r [u8]> {
+pub fn cookie<'r>(fields: FieldLines<'r>, name: &[u8]) -> Option<&'r [u8]> {
     let cookies = fields.filter(|(field, _)| field.eq_ignore_ascii_case(b"cookie"));
     let mut pairs = cookies.flat_map(|(_, value)| value.split(|byte| *byte == b';'));
     pairs.find_map(|pair| {
@@ -326,7 +397,7 @@ fn cookie<'r>(fields: FieldLines<'r>, name: &[u8]) -> Option<&'r [u8]> {
 }
 
 /// A seed that differs between processes: several proxies must not make the same random choices.
-fn random_seed() -> u64 {
+pub fn random_seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(0)
 }

@@ -40,6 +40,7 @@ impl fmt::Display for PickReason {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.selected_by {
             SelectionReason::Only => to.write_str("the only member")?,
+            SelectionReason::Session => to.write_str("the server of the session")?,
             SelectionReason::RoundRobin => to.write_str("next in turn")?,
             SelectionReason::LeastLoaded { load } => {
                 write!(to, "the fewest requests for its weight, {load}")?

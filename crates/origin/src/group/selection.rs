@@ -35,6 +35,8 @@ pub enum SelectionReason {
         /// The requests in progress.
         load: u32,
     },
+    /// As the member of the request's session.
+    Session,
     /// By the hash of the key.
     Key {
         /// The number of members with a higher score for the key that were skipped because of their load.

@@ -646,6 +646,7 @@ fn random_histories_satisfy_the_invariants() {
                         key: Some(dice(5)),
                         client: (dice(4) > 0).then(|| [192, 0, 2, dice(3) as u8].into()),
                         tried: &exclude,
+                        session: (dice(3) == 0).then(|| ids[dice(ids.len() as u64) as usize]),
                     };
                     let random = dice(u64::MAX);
                     // `preview` must predict `pick` exactly.
@@ -689,4 +690,32 @@ fn random_histories_satisfy_the_invariants() {
             }
         }
     }
+}
+
+#[test]
+fn member_of_the_session_is_picked_while_it_is_a_candidate() {
+    let of = settings(BalancingPolicy::RoundRobin);
+    let (mut group, ids) = group(of, &[("a", 1), ("b", 1), ("backup", 1)]);
+    let request = |member: MemberId| PickRequest {
+        session: Some(member),
+        ..PickRequest::default()
+    };
+    for _ in 0..3 {
+        let (member, reason) = group.preview(&request(ids[1]), 0, 0).expect("a member");
+        assert_eq!(
+            (member, reason.selected_by),
+            (ids[1], SelectionReason::Session)
+        );
+        let picked = group.pick(&request(ids[1]), 0, 0).expect("a member");
+        group.report(picked, AttemptOutcome::Answered, 0);
+    }
+    // A backup has no sessions while primary members are healthy.
+    let (member, _) = group.preview(&request(ids[2]), 0, 0).expect("a member");
+    assert_eq!(member, ids[0]);
+    assert!(group.drain(ids[1], true, 0));
+    let (member, _) = group.preview(&request(ids[1]), 0, 0).expect("a member");
+    assert_eq!(member, ids[0]);
+    assert_eq!(group.find(|target| *target == "b"), Some(ids[1]));
+    group.remove(ids[1]);
+    assert_eq!(group.find(|target| *target == "b"), None);
 }

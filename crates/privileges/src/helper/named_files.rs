@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use lowroad_config::{
-    AdminConfig, ClientAuthConfig, Config, ExternalKey, LogTarget, RouteTo, RuleAction, SiteConfig,
-    TokenKeys,
+    AdminConfig, ClientAuthConfig, Config, ExternalKey, LogTarget, RouteConfig, RuleAction,
+    SiteConfig, TokenKeys,
 };
 
 /// Sets of absolute paths.
@@ -92,10 +92,8 @@ fn site_files(site: &SiteConfig) -> impl Iterator<Item = &PathBuf> {
         _ => None,
     });
     let auth_servers = authentications.filter_map(|auth| Some(&auth.forward.as_ref()?.origin.tls));
-    let origins = site.routes.iter().filter_map(|route| match &route.to {
-        RouteTo::Origin(origin) => Some(&origin.tls),
-        _ => None,
-    });
+    let origins = site.routes.iter().flat_map(RouteConfig::origins);
+    let origins = origins.map(|origin| &origin.tls);
     let origins = origins.chain(auth_servers).chain(key_servers);
     let origins = origins.flat_map(|tls| {
         let identity = tls

@@ -8,7 +8,61 @@ use crate::running_server::RunningServer;
 /// A counter's name in `lowroad status`, and the metric's kind, name and help text.
 type NamedCounter = (&'static str, MetricKind, &'static str, &'static str);
 
-const COUNTERS: [NamedCounter; 23] = [
+const COUNTERS: [NamedCounter; 32] = [
+    (
+        "mirror.sent",
+        MetricKind::Counter,
+        "lowroad_mirror_sent",
+        "Copies of requests that were sent to the origin of a mirror.",
+    ),
+    (
+        "mirror.failed",
+        MetricKind::Counter,
+        "lowroad_mirror_failed",
+        "Copies of requests that got no response from the origin of a mirror.",
+    ),
+    (
+        "mirror.skipped",
+        MetricKind::Counter,
+        "lowroad_mirror_skipped",
+        "Requests not mirrored because too many copies were in progress.",
+    ),
+    (
+        "mirror.too_large",
+        MetricKind::Counter,
+        "lowroad_mirror_too_large",
+        "Requests not mirrored because their body exceeded the limit.",
+    ),
+    (
+        "sticky.kept",
+        MetricKind::Counter,
+        "lowroad_sticky_kept",
+        "Requests that the server named by their session cookie answered.",
+    ),
+    (
+        "sticky.begun",
+        MetricKind::Counter,
+        "lowroad_sticky_begun",
+        "Requests without a session cookie at origins with sticky sessions.",
+    ),
+    (
+        "sticky.moved",
+        MetricKind::Counter,
+        "lowroad_sticky_moved",
+        "Requests that another server answered, because the one named by their session cookie was unavailable.",
+    ),
+    (
+        "sticky.stale",
+        MetricKind::Counter,
+        "lowroad_sticky_stale",
+        "Requests with a session cookie that had expired or named a server that is gone.",
+    ),
+    (
+        "sticky.forged",
+        MetricKind::Counter,
+        "lowroad_sticky_forged",
+        "Requests with a session cookie without a valid signature.",
+    ),
     (
         "pages.over_memory",
         MetricKind::Counter,

@@ -29,6 +29,8 @@ pub enum ToSuccessor {
     Maintenance(String),
     /// The keys of TLS session tickets.
     TicketKeys(Vec<u8>),
+    /// The key that signs the cookies of sticky sessions.
+    SessionKey(Vec<u8>),
     /// The channel to the init process comes with this message.
     Init,
     /// All sockets were sent.

@@ -35,6 +35,8 @@ pub struct Predecessor {
     pub maintenance: Vec<String>,
     /// The keys of TLS session tickets, so that clients resume their sessions.
     pub ticket_keys: Option<Vec<u8>>,
+    /// The key that signs the cookies of sticky sessions.
+    pub session_key: Option<Vec<u8>>,
 }
 
 /// Whether this process was started to take over from another one.
@@ -68,6 +70,7 @@ impl Predecessor {
             applications: Vec::new(),
             maintenance: Vec::new(),
             ticket_keys: None,
+            session_key: None,
         };
         predecessor.receive_sockets().map_err(|error| {
             let text = failure(&error);
@@ -98,6 +101,7 @@ impl Predecessor {
                 (ToSuccessor::Application(application), _) => self.applications.push(application),
                 (ToSuccessor::Maintenance(site), _) => self.maintenance.push(site),
                 (ToSuccessor::TicketKeys(keys), _) => self.ticket_keys = Some(keys),
+                (ToSuccessor::SessionKey(key), _) => self.session_key = Some(key),
                 (ToSuccessor::Complete, _) => break,
                 // The kernel passes no descriptors to a process that has reached its limit.
                 (ToSuccessor::Socket(_) | ToSuccessor::AdminSocket(_), None) => {

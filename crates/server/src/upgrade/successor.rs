@@ -180,7 +180,11 @@ fn running_state(running: &Mutex<RunningServer>) -> Vec<ToSuccessor> {
     let switches = running.sites.maintenance_switches().switched_on();
     let maintenance = switches.into_iter().map(ToSuccessor::Maintenance);
     let ticket_keys = running.tls.ticket_keys().map(ToSuccessor::TicketKeys);
-    applications.chain(maintenance).chain(ticket_keys).collect()
+    let session_key = running.handler_runtime.session_key();
+    let keys = ticket_keys
+        .into_iter()
+        .chain(session_key.map(ToSuccessor::SessionKey));
+    applications.chain(maintenance).chain(keys).collect()
 }
 
 /// Passes the sockets, and waits until the successor is ready.

@@ -529,3 +529,31 @@ fn signal_upgrades_and_the_service_manager_learns_the_process() {
         .expect("it runs");
     assert_eq!(status.trim(), "lowroad");
 }
+
+#[test]
+fn sticky_sessions_continue() {
+    let named = |name: &'static str| {
+        TestOrigin::with_response(move |_| {
+            format!("HTTP/1.1 200 OK\r\nCache-Control: no-store\r\nContent-Length: 1\r\n\r\n{name}")
+        })
+    };
+    let origins = [named("a"), named("b"), named("c")];
+    let urls: Vec<String> = origins.iter().map(TestOrigin::url).collect();
+    let rest = format!(
+        "[[site.route]]\npattern = \"/**\"\norigin = \"app\"\n[[origin]]\nname = \"app\"\nservers = {urls:?}\nsticky = true\n"
+    );
+    let upgradable = Upgradable::start(site(), "", &rest);
+    let first = upgradable.server.connect().get("/", "");
+    let cookie = first
+        .field("set-cookie")
+        .and_then(|line| line.split(';').next());
+    let fields = format!("Cookie: {}\r\n", cookie.expect("a cookie"));
+    upgradable.upgrade();
+    for _ in 0..3 {
+        let next = upgradable.server.connect().get("/", &fields);
+        assert_eq!(
+            (next.text(), next.field("set-cookie")),
+            (first.text(), None)
+        );
+    }
+}

@@ -155,6 +155,7 @@ fn without_limits(route: &config::RouteConfig) -> config::RouteConfig {
         client_share_percent: config::RouteConfig::CLIENT_SHARE_PERCENT,
         request_buffering: None,
         response_buffering: true,
+        mirror: None,
         to,
         ..route.clone()
     }
@@ -166,6 +167,7 @@ fn origin_without_limits(origin: &config::OriginConfig) -> config::OriginConfig 
         // `continues` compares the servers separately.
         servers: Vec::new(),
         balance: default.balance,
+        sticky: None,
         check: None,
         connections_max: default.connections_max,
         connect_timeout_ms: default.connect_timeout_ms,
