@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use lowroad_config::{Config, OriginProtocol, RouteTo, RuleAction};
+use lowroad_config::{Config, OriginProtocol, RouteTo, RuleAction, SameSite};
 use lowroad_config_import::{ConfigImport, DirectiveOutcome, OutcomeCounts, caddy, nginx};
 
 fn folder() -> PathBuf {
@@ -391,4 +391,23 @@ fn caddyfiles_leave_at_most_one_directive_in_ten_to_do_by_hand() {
     }
     assert!(count >= 8, "{count} Caddyfiles");
     assert!(by_hand * 10 <= total, "{by_hand} of {total}");
+}
+
+#[test]
+fn sticky_cookie_is_translated() {
+    let text = "events {}\nhttp {\nupstream app {\n server 10.0.0.1:3000;\n server 10.0.0.2:3000;\n\
+         sticky cookie srv expires=1h path=/ secure httponly samesite=strict;\n}\n\
+         server {\n listen 80;\n location / { proxy_pass http://app; }\n}\n}\n";
+    let import = nginx::import_text(text, Path::new("nginx.conf")).expect("a configuration");
+    let config = config(&import);
+    let RouteTo::Origin(origin) = &config.sites[0].routes[0].to else {
+        panic!("{}", import.text);
+    };
+    let sticky = origin.sticky.as_ref().expect("sticky sessions");
+    assert_eq!(
+        (sticky.cookie.as_str(), sticky.lifetime_s),
+        ("srv", Some(3600))
+    );
+    assert_eq!((sticky.is_secure, sticky.is_http_only), (Some(true), true));
+    assert_eq!(sticky.same_site, SameSite::Strict);
 }

@@ -143,7 +143,7 @@ pub const TABLE: &[TableLine] = &[
     ),
     (
         "mirror",
-        Handling::ByHand("Lowroad has no copies of requests for other servers"),
+        Handling::ByHand("mirror of the route, with the name or URL of the other origin"),
     ),
 ];
 

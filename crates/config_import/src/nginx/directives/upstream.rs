@@ -28,9 +28,8 @@ pub fn upstream_directive(upstream: &mut Upstream, directive: &Directive) -> Dir
         }
         "queue" => not_needed("requests wait for connections"),
         "check" => by_hand("health checks: [origin.check]"),
-        "sticky" => by_hand(
-            "balance = \"hash\" with hash = \"cookie:NAME\" of the application's session cookie",
-        ),
+        "sticky" if directive.arg(0) == "cookie" => sticky_cookie(upstream, directive),
+        "sticky" => by_hand("sticky = true: a cookie of Lowroad's names the server"),
         _ => by_hand("this directive is unknown to the import"),
     }
 }
@@ -56,6 +55,40 @@ fn hash(upstream: &mut Upstream, directive: &Directive) -> DirectiveOutcome {
     };
     upstream.keys.insert("hash", quoted(&key));
     balance(upstream, "hash")
+}
+
+/// Translates `sticky cookie NAME` with its parameters.
+fn sticky_cookie(upstream: &mut Upstream, directive: &Directive) -> DirectiveOutcome {
+    let mut keys = vec![format!("cookie = {}", quoted(directive.arg(1)))];
+    for arg in directive.args.iter().skip(2) {
+        // Flags have no value.
+        let (name, value) = arg.split_once('=').unwrap_or((arg, ""));
+        match name {
+            // Browsers limit lifetimes to 400 days.
+            "expires" if value == "max" => keys.push("lifetime = \"400d\"".to_string()),
+            "expires" if is_duration(value) => keys.push(format!("lifetime = {}", quoted(value))),
+            "secure" => keys.push("secure = true".to_string()),
+            "samesite" if ["strict", "lax", "none"].contains(&value) => {
+                keys.push(format!("same_site = {}", quoted(value)));
+            }
+            // The cookie is for all paths, and scripts can't read it.
+            "path" | "httponly" => {}
+            // Such as `domain`, which would send the cookie to other hosts.
+            _ => return DirectiveOutcome::ByHand(format!("sticky: {name} has no equal")),
+        }
+    }
+    let table = format!("{{ {} }}", keys.join(", "));
+    upstream.keys.insert("sticky", table);
+    DirectiveOutcome::translated()
+}
+
+/// Whether a time of nginx is a duration in Lowroad, too.
+fn is_duration(text: &str) -> bool {
+    let digits = text.trim_end_matches(['s', 'm', 'h', 'd']);
+    // A single unit: nginx adds up several, such as `1h30m`.
+    text.len() <= digits.len() + 1
+        && !digits.is_empty()
+        && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 fn server(upstream: &mut Upstream, directive: &Directive) -> DirectiveOutcome {
