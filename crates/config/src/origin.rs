@@ -1,7 +1,7 @@
 //! Reads `[[origin]]` and the origin keys of a route. No host name is resolved: whether a file is valid does not depend
 //! on the network.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use crate::named::count;
@@ -17,17 +17,19 @@ use crate::{
     OriginTls, OriginUrl, ProxyProtocol, RouteTo, SiteConfig, SiteName,
 };
 
+/// The upper bound of name servers.
+const RESOLVERS_MAX: usize = 8;
 /// The upper bound of `retry_body_max`: each request in progress may buffer this much.
 const RETRY_BODY_MAX: u64 = 16 << 20;
 
 const REFUSED: InvalidValue = InvalidValue {
     expected: "the URL of an origin",
-    allowed: "http://HOST, http://HOST:PORT, h2c://…, https://…, unix:/PATH; with a path only as the origin of a route",
+    allowed: "http://HOST, http://HOST:PORT, http://_SERVICE._tcp.NAME, h2c://…, https://…, unix:/PATH; with a path only as the origin of a route",
 };
 
 const REFUSED_IN_ROUTE: InvalidValue = InvalidValue {
     expected: "the URL of an origin",
-    allowed: "http://HOST, http://HOST:PORT, h2c://…, https://…, unix:/PATH; with a path in normal form perhaps",
+    allowed: "http://HOST, http://HOST:PORT, http://_SERVICE._tcp.NAME, h2c://…, https://…, unix:/PATH; with a path in normal form perhaps",
 };
 
 /// Reads the origin of a route: a URL, or the name of an `[[origin]]`. A named origin has no servers until [`resolve`].
@@ -67,17 +69,75 @@ struct WrittenUrl {
 impl WrittenUrl {
     /// Reads a URL, of which `h2c` may be the scheme.
     fn read(text: &str) -> Result<WrittenUrl, InvalidValue> {
-        Ok(match text.strip_prefix("h2c://") {
-            Some(authority) => WrittenUrl {
-                url: url(&format!("http://{authority}"))?,
-                is_h2c: true,
-            },
-            None => WrittenUrl {
-                url: url(text)?,
-                is_h2c: false,
-            },
-        })
+        let (text, is_h2c) = match text.strip_prefix("h2c://") {
+            Some(authority) => (format!("http://{authority}"), true),
+            None => (text.to_owned(), false),
+        };
+        let url = service(&text).map_or_else(|| url(&text), Ok)?;
+        Ok(WrittenUrl { url, is_h2c })
     }
+}
+
+/// Reads a URL of a service: `http://_SERVICE._tcp.NAME`. Its port is in SRV records (RFC 2782).
+fn service(text: &str) -> Option<OriginUrl> {
+    let (scheme, host) = text.split_once("://")?;
+    let host = host.strip_suffix('/').unwrap_or(host);
+    let mut labels = host.splitn(3, '.');
+    let (service, protocol) = (labels.next()?.strip_prefix('_')?, labels.next()?);
+    let is_label = |text: &str| {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        (1..=62).contains(&text.len()) && text.bytes().all(plain)
+    };
+    let is_name = matches!(SiteName::parse(labels.next()?), Ok(SiteName::Exact(_)));
+    if !is_name || !is_label(service) || protocol != "_tcp" {
+        return None;
+    }
+    Some(OriginUrl::Http {
+        encrypted: match scheme {
+            "http" => false,
+            "https" => true,
+            _ => return None,
+        },
+        host: host.to_ascii_lowercase(),
+        port: 0,
+    })
+}
+
+/// Reads the address of a name server, with its port perhaps.
+fn resolver(text: &str) -> Result<SocketAddr, InvalidValue> {
+    let address = text.parse().map(|address| SocketAddr::new(address, 53));
+    address.or_else(|_| text.parse()).map_err(|_| InvalidValue {
+        expected: "the address of a name server",
+        allowed: "ADDRESS, ADDRESS:PORT, [ADDRESS]:PORT",
+    })
+}
+
+/// Reads `resolver`, and reports it if no server has a name.
+fn resolvers(section: &ConfigSection<'_>, servers: &[OriginServer]) -> Vec<SocketAddr> {
+    let Some(item) = section.item("resolver") else {
+        return Vec::new();
+    };
+    let has_name = |server: &OriginServer| matches!(&server.url, OriginUrl::Http { host, .. } if host.parse::<IpAddr>().is_err());
+    if !servers.is_empty() && !servers.iter().any(has_name) {
+        item.report(
+            "no server has a name to be resolved",
+            "only with a host name in servers",
+        );
+    }
+    if item.is_empty_array() {
+        item.report(
+            "the list is empty",
+            "at least one address; or leave the key out",
+        );
+    }
+    let items = item.one_or_many();
+    if let Some(excess) = items.get(RESOLVERS_MAX) {
+        excess.report("too many name servers", format!("at most {RESOLVERS_MAX}"));
+    }
+    items
+        .iter()
+        .filter_map(|item| item.read(resolver))
+        .collect()
 }
 
 /// Reads `protocol`, and reports contradictions to the URLs.
@@ -225,8 +285,10 @@ pub(crate) fn origin(section: ConfigSection<'_>) -> Option<(OriginConfig, KeyPos
     };
     let tries = section.count("tries", u64::from(default.tries_max), 1..=16);
     let percent = section.count("retry_percent", u64::from(default.retry_percent), 0..=100);
+    let resolvers = resolvers(&section, &servers);
     let origin = OriginConfig {
         servers,
+        resolvers,
         balance: balance(&section),
         sticky: section
             .item("sticky")

@@ -6,6 +6,7 @@
 mod acquire;
 mod checks;
 pub(crate) mod connect_errors;
+mod dns;
 mod endpoint_counters;
 mod exchange;
 mod forwarding;

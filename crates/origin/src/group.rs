@@ -198,6 +198,15 @@ impl<P> MemberGroup<P> {
         })
     }
 
+    /// Changes whether a member is a backup. Returns whether the member exists.
+    pub fn set_backup(&mut self, id: MemberId, backup: bool) -> bool {
+        let member = self.member_mut(id);
+        member.is_some_and(|member| {
+            member.backup = backup;
+            true
+        })
+    }
+
     /// The first member whose target meets a condition.
     pub fn find(&self, mut is_match: impl FnMut(&P) -> bool) -> Option<MemberId> {
         let mut members = self.all();

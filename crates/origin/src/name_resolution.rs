@@ -16,20 +16,59 @@ use lowroad_engine::tasks::TaskHandle;
 
 use crate::group::{MemberId, NewMember, NoMember};
 use crate::upstream::Upstream;
-use resolved_members::{MemberChanges, ResolvedMembers};
+use resolved_members::ResolvedMembers;
 
 /// Resolves host names.
 pub trait NameResolver: Send + Sync + 'static {
-    /// Resolves a name once, on the worker of `worker_handle`.
+    /// Resolves a name once, for a task of the worker of `worker_handle`.
     ///
     /// # Errors
     /// The resolution failed.
     fn resolve(
         &self,
-        host: &str,
-        port: u16,
+        name: &HostName,
         worker_handle: &WorkerHandle,
-    ) -> impl Future<Output = io::Result<Vec<SocketAddr>>> + Send;
+    ) -> impl Future<Output = io::Result<NameAnswer>> + Send;
+}
+
+/// A server to which a name resolves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResolvedServer {
+    /// The address.
+    pub address: SocketAddr,
+    /// The weight; `None`: that of the name.
+    pub weight: Option<u32>,
+    /// Whether the server is used only if the others are unavailable.
+    pub is_backup: bool,
+}
+
+/// The answer of a resolver.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NameAnswer {
+    /// The servers, in any order.
+    pub servers: Vec<ResolvedServer>,
+    /// How long the answer may be used; `None` if the resolver does not know.
+    pub ttl: Option<Duration>,
+}
+
+impl From<Vec<SocketAddr>> for NameAnswer {
+    fn from(addresses: Vec<SocketAddr>) -> NameAnswer {
+        let server = |address| ResolvedServer {
+            address,
+            weight: None,
+            is_backup: false,
+        };
+        NameAnswer {
+            servers: addresses.into_iter().map(server).collect(),
+            ttl: None,
+        }
+    }
+}
+
+impl NameAnswer {
+    fn addresses(&self) -> Vec<SocketAddr> {
+        self.servers.iter().map(|server| server.address).collect()
+    }
 }
 
 /// The system's resolver, getaddrinfo(3): `/etc/hosts`, `nsswitch.conf`, DNS. It blocks a helper thread, and does not
@@ -39,17 +78,17 @@ pub struct SystemResolver;
 impl NameResolver for SystemResolver {
     async fn resolve(
         &self,
-        host: &str,
-        port: u16,
+        name: &HostName,
         worker_handle: &WorkerHandle,
-    ) -> io::Result<Vec<SocketAddr>> {
-        let host = host.to_string();
+    ) -> io::Result<NameAnswer> {
+        let (host, port) = (name.host.clone(), name.port);
         // getaddrinfo(3) blocks.
         let lookup = worker_handle.offload(move || addresses(&host, port));
         let lookup = lookup.map_err(|_| io::Error::other("too many name look-ups are waiting"))?;
-        lookup
+        let addresses = lookup
             .await
-            .unwrap_or_else(|| Err(io::Error::other("the resolver panicked")))
+            .unwrap_or_else(|| Err(io::Error::other("the resolver panicked")));
+        addresses.map(NameAnswer::from)
     }
 }
 
@@ -101,7 +140,7 @@ pub struct HostName {
     pub host: Arc<str>,
     /// The port of all addresses.
     pub port: u16,
-    /// The pause between look-ups.
+    /// The pause between look-ups, if the answer has no time to live.
     pub interval: Duration,
     /// The pause after a failed look-up while the name has no member.
     pub retry_interval: Duration,
@@ -116,8 +155,9 @@ pub struct HostName {
     pub weight: u32,
     /// Whether the members are backups, which are used only if too few primary members are healthy.
     pub backup: bool,
-    /// Addresses from an earlier look-up: they become members immediately, and the next look-up is one interval later.
-    pub initial_addresses: Vec<SocketAddr>,
+    /// The answer of an earlier look-up: its servers become members immediately, and the next look-up is due when it
+    /// expires.
+    pub initial: NameAnswer,
 }
 
 impl HostName {
@@ -133,7 +173,7 @@ impl HostName {
             addresses_max: 64,
             weight: 1,
             backup: false,
-            initial_addresses: Vec::new(),
+            initial: NameAnswer::default(),
         }
     }
 }
@@ -217,15 +257,14 @@ where
     let status: Arc<Mutex<ResolveStatus>> = Arc::default();
     let mut members = ResolvedMembers::new(name.misses_max, name.addresses_max);
     // With addresses from an earlier look-up, the group is usable immediately.
-    let has_addresses = !name.initial_addresses.is_empty();
+    let has_addresses = !name.initial.servers.is_empty();
     // Members are added now, before the first request, and not after the first look-up of the task.
     if has_addresses {
-        let changes = members.update(&name.initial_addresses);
         apply(
             upstream,
             &name,
             &mut members,
-            changes,
+            &name.initial,
             &mut factory,
             worker_handle,
         );
@@ -240,12 +279,13 @@ where
         let mut has_members = has_addresses;
         let mut is_failing = false;
         if has_addresses {
-            // The addresses are recent, so the first look-up is one interval later.
-            task_worker.timers.sleep(name.interval).await;
+            // The addresses are recent, so the first look-up is due when they expire.
+            let pause = name.initial.ttl.unwrap_or(name.interval);
+            task_worker.timers.sleep(pause).await;
         }
         // The task has only a weak reference, since a strong one would keep the group alive.
         while upstream.strong_count() > 0 {
-            let lookup = resolver.resolve(&name.host, name.port, &task_worker);
+            let lookup = resolver.resolve(&name, &task_worker);
             let answer = task_worker.timers.timeout(name.timeout, lookup).await;
             let answer = answer.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
             // An empty answer counts as a failure: removing all members would fail every request.
@@ -260,23 +300,24 @@ where
                 is_failing = failure.is_some();
                 factory.on_lookup_change(failure.as_deref());
             }
-            if let Ok(addresses) = answer {
-                let changes = members.update(&addresses);
+            let mut ttl = None;
+            if let Ok(answer) = answer {
                 apply(
                     &upstream,
                     &name,
                     &mut members,
-                    changes,
+                    &answer,
                     &mut factory,
                     &task_worker,
                 );
+                ttl = answer.ttl;
                 has_members = true;
             }
             // Released during the pause, so that the group can be dropped.
             drop(upstream);
             // Without members requests fail, so the look-up is retried sooner.
             let pause = match has_members {
-                true => name.interval,
+                true => ttl.unwrap_or(name.interval),
                 false => name.retry_interval,
             };
             task_worker.timers.sleep(pause).await;
@@ -290,18 +331,18 @@ where
 }
 
 /// Treats an empty answer as a failure, so that the known members are not removed.
-fn or_no_address(addresses: Vec<SocketAddr>) -> io::Result<Vec<SocketAddr>> {
-    match addresses.is_empty() {
+fn or_no_address(answer: NameAnswer) -> io::Result<NameAnswer> {
+    match answer.servers.is_empty() {
         // Treated as a failure: an empty answer would remove all members.
         true => Err(io::Error::new(
             io::ErrorKind::NotFound,
             "the name has no address",
         )),
-        false => Ok(addresses),
+        false => Ok(answer),
     }
 }
 
-fn record_resolution(shared_status: &Mutex<ResolveStatus>, answer: &io::Result<Vec<SocketAddr>>) {
+fn record_resolution(shared_status: &Mutex<ResolveStatus>, answer: &io::Result<NameAnswer>) {
     let mut status = shared_status.lock().unwrap_or_else(PoisonError::into_inner);
     match answer {
         Ok(_) => status.answers += 1,
@@ -315,18 +356,35 @@ fn apply<P: Clone>(
     upstream: &Upstream<P>,
     name: &HostName,
     members: &mut ResolvedMembers,
-    changes: MemberChanges,
+    answer: &NameAnswer,
     factory: &mut impl MemberFactory<P>,
     worker_handle: &WorkerHandle,
 ) {
     let now_ms = worker_handle.timers.now_ms();
+    let changes = members.update(&answer.addresses());
+    let share_of = |address: SocketAddr| {
+        let server = answer.servers.iter().find(|it| it.address == address);
+        let weight = server.and_then(|it| it.weight).unwrap_or(name.weight);
+        (weight, name.backup || server.is_some_and(|it| it.is_backup))
+    };
+    // Servers that stay may have got another weight or priority.
+    upstream.with(|group| {
+        for (address, member) in members.iter() {
+            if answer.servers.iter().any(|it| it.address == address) {
+                let (weight, backup) = share_of(address);
+                group.set_weight(member, weight);
+                group.set_backup(member, backup);
+            }
+        }
+    });
     // New members are added first, so that the group is never empty in between.
     for address in changes.added {
         let target = factory.create(address);
+        let (weight, backup) = share_of(address);
         let new = NewMember {
             name: address.to_string().into(),
-            weight: name.weight,
-            backup: name.backup,
+            weight,
+            backup,
         };
         let member = upstream.with(|group| group.add(new, target, now_ms));
         // Recorded before health checks begin, which may refer to the member.

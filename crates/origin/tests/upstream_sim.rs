@@ -27,7 +27,7 @@ use lowroad_origin::group::{
     PickRequest,
 };
 use lowroad_origin::name_resolution::{
-    self, HostName, MemberFactory, NameResolver, SystemResolver,
+    self, HostName, MemberFactory, NameAnswer, NameResolver, SystemResolver,
 };
 use lowroad_origin::retry::{BodyReplay, FailureStage, ResponseProgress, RetryLimits};
 use lowroad_origin::{
@@ -323,27 +323,22 @@ struct Drawn {
 }
 
 impl NameResolver for Drawn {
-    async fn resolve(
-        &self,
-        host: &str,
-        port: u16,
-        _: &WorkerHandle,
-    ) -> io::Result<Vec<SocketAddr>> {
-        assert_eq!((host, port), ("origin.example", 7));
+    async fn resolve(&self, name: &HostName, _: &WorkerHandle) -> io::Result<NameAnswer> {
+        assert_eq!((&*name.host, name.port), ("origin.example", 7));
         let drawn = self.world.random_below(8);
         if drawn < 3 {
             self.failures.fetch_add(1, Relaxed);
         }
         match drawn {
             0 => Err(io::ErrorKind::NotFound.into()),
-            1 => Ok(Vec::new()),
+            1 => Ok(NameAnswer::default()),
             2 => pending().await,
             _ => {
                 let any = |_: &usize| self.world.random_below(3) > 0;
                 let mut answer: Vec<_> = (1..6).filter(any).map(at).collect();
                 answer.push(at(6));
                 self.given.lock().expect("a lock").push(answer.clone());
-                Ok(answer)
+                Ok(answer.into())
             }
         }
     }

@@ -95,8 +95,9 @@ impl HandlerKind for GatewayConnections {
     fn open(
         self: Arc<Self>,
         _: &Config,
-        _: &OpenContext<'_>,
+        context: &OpenContext<'_>,
     ) -> Result<Box<dyn OpenedKind>, String> {
+        self.origins.set_runtime(context.runtime);
         Ok(Box::new(self))
     }
 

@@ -195,6 +195,7 @@ pub fn run(mut config: Config, start: ServerStart<'_>) -> Result<(), String> {
     let worker_handles = drivers.iter().map(|driver| driver.worker_handle().clone());
     let handler_runtime =
         HandlerRuntime::start(logger.clone(), worker_handles.collect()).map_err(text)?;
+    // Before handlers are opened, since each origin derives its own key from this one.
     if let Some(key) = predecessor.iter().find_map(|it| it.session_key.as_ref()) {
         handler_runtime.set_session_key(key);
     }

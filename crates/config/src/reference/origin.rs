@@ -15,7 +15,7 @@ Interchangeable HTTP servers with load balancing, health checks and retries, for
         KeyReference::required(
             "servers",
             "URL, or array of URLs and tables",
-            "`\"http://HOST:PORT\"`, `\"https://HOST\"`, `\"unix:/PATH\"`, `\"h2c://HOST:PORT\"` (HTTP/2 in clear text), or `{ url = URL, weight = N, backup = true }`. A server with weight 3 (1 to 1000) receives three times as many requests as one with weight 1 (the default); a backup receives requests if no other server is healthy. All addresses of a host name are servers; names are resolved again every 10 s.",
+            "`\"http://HOST:PORT\"`, `\"https://HOST\"`, `\"unix:/PATH\"`, `\"h2c://HOST:PORT\"` (HTTP/2 in clear text), or `{ url = URL, weight = N, backup = true }`. A server with weight 3 (1 to 1000) receives three times as many requests as one with weight 1 (the default); a backup receives requests if no other server is healthy. All addresses of a host name are servers, and so are those of a service (SRV records), `\"http://_http._tcp.app.internal\"`. [More about names](#names-of-servers).",
         ),
         KeyReference::with_default(
             "balance",
@@ -35,6 +35,12 @@ Interchangeable HTTP servers with load balancing, health checks and retries, for
             "table",
             "no active checks",
             "Active health checks: see [`[origin.check]`](origin-check.md). Without, only failed requests mark a server as unhealthy.",
+        ),
+        KeyReference::with_described_default(
+            "resolver",
+            "address, or array of addresses",
+            "the system's resolver",
+            "Up to 8 name servers for the [names of servers](#names-of-servers), asked in order: `\"10.0.0.2\"`, `\"[::1]:5353\"`.",
         ),
         KeyReference::with_described_default(
             "sticky",
@@ -118,6 +124,30 @@ servers = ["http://10.0.0.1:3000", { url = "http://10.0.0.2:3000", weight = 2 }]
 balance = "least-connections"
 check = { path = "/healthz", interval = "2s" }
 ```
+
+## Names of servers
+
+```toml
+[[site]]
+listen = "*:80"
+
+[[site.route]]
+pattern = "/**"
+origin = "app"
+
+[[origin]]
+name = "app"
+servers = "http://_http._tcp.app.service.consul"
+resolver = "127.0.0.1:8600"
+```
+
+The system's resolver (`/etc/hosts`, nsswitch.conf) is asked every 10 s. With `resolver`, and for services, the name servers are asked directly (without
+`resolver` those of `/etc/resolv.conf`), again when the time to live of the records has passed, at least after 1 s and at most after 1 h. A service's servers of the
+lowest priority share its requests by weight; the others are backups. The Host of `host = "origin"` and the name in certificates are those without the first two labels.
+
+A name that can't be resolved is a server that is down: the server starts, asks again every second, and requests get 503 if no other server is left. Known
+addresses stay when look-ups fail, and leave after two answers without them. At most 64 addresses of a name are used, 32 targets of a service, and 8 aliases
+(CNAME) in a row. A name server has 1.5 s; truncated answers are asked for over TCP.
 
 ## HTTP/2
 

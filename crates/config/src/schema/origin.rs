@@ -1,7 +1,7 @@
 //! Origin servers, for which Lowroad is a cache and a reverse proxy.
 
 use crate::SecretText;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 /// One server, or several interchangeable ones. `[[origin]]`, or a URL in a route.
@@ -13,6 +13,8 @@ pub struct OriginConfig {
     pub servers: Vec<OriginServer>,
     /// The load balancing policy. Keys `balance` and `hash`.
     pub balance: BalanceConfig,
+    /// The name servers for the servers' names. Default none: the system's resolver. Key `resolver`.
+    pub resolvers: Vec<SocketAddr>,
     /// Sticky sessions. Default none. Key `sticky`, or `[origin.sticky]`
     pub sticky: Option<OriginSticky>,
     /// The active health check. Default none: only failures of requests count. `[origin.check]`
@@ -52,6 +54,7 @@ impl OriginConfig {
             name,
             servers: Vec::new(),
             balance: BalanceConfig::default(),
+            resolvers: Vec::new(),
             sticky: None,
             check: None,
             connections_max: 1024,
@@ -127,10 +130,27 @@ impl OriginUrl {
         matches!(self, OriginUrl::Http { encrypted, .. } if *encrypted)
     }
 
+    /// Whether the host is the name of a service, of which SRV records name the servers (RFC 2782). It has no port.
+    pub fn is_service(&self) -> bool {
+        matches!(self, OriginUrl::Http { port: 0, .. })
+    }
+
+    /// The name of the host: that of a service without the labels of service and protocol. Empty for a Unix socket.
+    pub fn host(&self) -> &str {
+        match self {
+            OriginUrl::Unix(_) => "",
+            OriginUrl::Http { host, .. } if self.is_service() => {
+                host.splitn(3, '.').nth(2).unwrap_or(host)
+            }
+            OriginUrl::Http { host, .. } => host,
+        }
+    }
+
     /// The Host field that a client of this server would send.
     pub fn authority(&self) -> String {
         let (encrypted, host, port) = match self {
             OriginUrl::Unix(_) => return "localhost".into(),
+            _ if self.is_service() => return self.host().to_owned(),
             OriginUrl::Http {
                 encrypted,
                 host,
@@ -159,6 +179,9 @@ impl std::fmt::Display for OriginUrl {
             } => (encrypted, host, port),
         };
         let scheme = if *encrypted { "https" } else { "http" };
+        if self.is_service() {
+            return write!(f, "{scheme}://{host}");
+        }
         match host.contains(':') {
             true => write!(f, "{scheme}://[{host}]:{port}"),
             false => write!(f, "{scheme}://{host}:{port}"),

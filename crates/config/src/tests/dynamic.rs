@@ -625,6 +625,42 @@ fn sticky_sessions_are_read_and_contradictions_refused() {
 }
 
 #[test]
+fn names_of_services_and_name_servers_are_read() {
+    let found = origin_of(&with_origin(
+        "servers = \"https://_app._tcp.Shop.internal\"\nresolver = [\"10.0.0.2\", \"[::1]:5353\"]",
+    ));
+    let url = &found.servers[0].url;
+    assert!(url.is_service());
+    assert_eq!(url.to_string(), "https://_app._tcp.shop.internal");
+    assert_eq!(
+        (url.host(), url.authority()),
+        ("shop.internal", "shop.internal".to_owned())
+    );
+    // With a port it is the name of a host.
+    let with_port = value::origin_url("http://_a._tcp.b:80").expect("a URL");
+    assert!(!with_port.is_service());
+    let resolvers: Vec<String> = found.resolvers.iter().map(ToString::to_string).collect();
+    assert_eq!(resolvers, ["10.0.0.2:53", "[::1]:5353"]);
+    for (lines, expected) in [
+        (
+            "servers = \"http://a\"\nresolver = \"ns1\"",
+            "9:12: origin[0].resolver: \"ns1\" is not the address",
+        ),
+        (
+            "servers = \"http://1.2.3.4\"\nresolver = \"10.0.0.2\"",
+            "9:12: origin[0].resolver: no server has a name",
+        ),
+        (
+            "servers = \"http://a\"\nresolver = []",
+            "9:12: origin[0].resolver: the list is empty",
+        ),
+    ] {
+        let found = shown(&with_origin(lines));
+        assert!(found.starts_with(expected), "{lines}: {found}");
+    }
+}
+
+#[test]
 fn mirror_is_read_and_its_origin_resolved() {
     let text = |line: &str| {
         format!(

@@ -249,7 +249,7 @@ fn group(
             At::Name { host, port } => {
                 let name = HostName {
                     // Members must exist before the first request; periodic resolution starts later.
-                    initial_addresses: name_resolution::look_up(host, *port),
+                    initial: name_resolution::look_up(host, *port).into(),
                     ..HostName::new(host.as_str(), *port)
                 };
                 let factory = BackendFactory {

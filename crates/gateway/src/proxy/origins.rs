@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
 use lowroad_config::{
@@ -16,13 +16,16 @@ use lowroad_handler::upstream_status::UpstreamReport;
 use lowroad_origin::group::{
     BalancingPolicy, CircuitEvent, GroupSettings, HealthSettings, MemberId, NewMember,
 };
-use lowroad_origin::name_resolution::{self, HostName, MemberFactory, SystemResolver};
+use lowroad_origin::name_resolution::{self, HostName, MemberFactory, SystemResolver, watch_name};
 use lowroad_origin::retry::RetryLimits;
 use lowroad_origin::{
     ConnectionPool, PoolLimits, ServerAddress, SharedConnections, Upstream, UpstreamTransport,
 };
 
+use tokio::runtime::Handle;
+
 use super::checks::HealthChecks;
+use super::dns::DnsResolver;
 use super::endpoint_counters::EndpointCounters;
 use super::h2::STREAMS_MAX;
 use super::link::OriginConnector;
@@ -43,6 +46,8 @@ pub struct OriginRegistry {
     counters: Arc<CounterRegistry>,
     /// The key of sticky sessions without a configured secret; it exists as long as the process and its successors.
     session_key: Mutex<SessionKey>,
+    /// The runtime beside the workers, for DNS.
+    runtime: OnceLock<Handle>,
     session_counters: Arc<SessionCounters>,
     mirror_counters: Arc<MirrorCounters>,
     origins: Mutex<HashMap<(OriginConfig, ChangeTimes), Weak<OriginServers>>>,
@@ -116,6 +121,7 @@ impl OriginRegistry {
         getrandom::fill(&mut session_key).map_err(|error| format!("no random bytes: {error}"))?;
         Ok(OriginRegistry {
             session_key: Mutex::new(session_key),
+            runtime: OnceLock::new(),
             session_counters: Arc::default(),
             mirror_counters: Arc::default(),
             pools: Arc::new(OriginPools {
@@ -134,6 +140,18 @@ impl OriginRegistry {
 
     pub(super) fn mirror_counters(&self) -> &Arc<MirrorCounters> {
         &self.mirror_counters
+    }
+
+    /// Sets the runtime for DNS, once; without one, only the system's resolver is used.
+    pub fn set_runtime(&self, runtime: &Handle) {
+        self.runtime.get_or_init(|| runtime.clone());
+    }
+
+    /// The resolver of a server's name, if the configuration names one, or the name is that of a service.
+    fn dns_resolver(&self, origin: &OriginConfig, url: &OriginUrl) -> Option<DnsResolver> {
+        let is_needed = !origin.resolvers.is_empty() || url.is_service();
+        let runtime = self.runtime.get().filter(|_| is_needed)?;
+        Some(DnsResolver::new(origin.resolvers.clone(), runtime.clone()))
     }
 
     /// The key of sticky sessions that have no configured secret.
@@ -211,7 +229,7 @@ impl OriginRegistry {
             found.push((
                 server,
                 self.build_transport(origin, server)?,
-                OriginLocation::look_up(&server.url, origin.from),
+                OriginLocation::new(&server.url, origin.from),
             ));
         }
         // A single fixed address without health checks needs no group, and so no selection, retry or lock per request.
@@ -244,7 +262,7 @@ impl OriginRegistry {
         let mut name_watches = Vec::new();
         for (server, mut transport, location) in found {
             transport.sticky = sticky.clone();
-            let (host, port, first) = match location {
+            let (host, port) = match location {
                 OriginLocation::Address(address) => {
                     let new = NewMember {
                         name: server.url.to_string().into(),
@@ -257,12 +275,17 @@ impl OriginRegistry {
                     checks.iter().for_each(|checks| checks.begin(member));
                     continue;
                 }
-                OriginLocation::Name(host, port, first) => (host, port, first),
+                OriginLocation::Name(host, port) => (host, port),
+            };
+            let dns = self.dns_resolver(origin, &server.url);
+            let initial = match &dns {
+                Some(dns) => dns.look_up_first(&host, port),
+                None => name_resolution::look_up(&host, port).into(),
             };
             let name = HostName {
                 weight: server.weight,
                 backup: server.backup,
-                initial_addresses: first,
+                initial,
                 ..HostName::new(host, port)
             };
             let factory = OriginFactory {
@@ -272,15 +295,14 @@ impl OriginRegistry {
                 notice: notice.clone(),
             };
             // One worker resolves all names; the others share the results.
-            let resolver = Arc::new(SystemResolver);
             let worker_handle = &self.workers[0];
-            name_watches.push(name_resolution::watch_name(
-                &upstream,
-                name,
-                resolver,
-                factory,
-                worker_handle,
-            ));
+            name_watches.push(match dns {
+                Some(dns) => watch_name(&upstream, name, Arc::new(dns), factory, worker_handle),
+                None => {
+                    let resolver = Arc::new(SystemResolver);
+                    watch_name(&upstream, name, resolver, factory, worker_handle)
+                }
+            });
         }
         Ok(OriginMembers::Group(OriginGroup {
             hash: match &origin.balance {
@@ -305,7 +327,10 @@ impl OriginRegistry {
             Some(name) => {
                 let transport = transport(name, origin)?;
                 let dates = modification_times(&origin.tls);
-                (transport, Some((name.clone(), origin.tls.clone(), dates)))
+                (
+                    transport,
+                    Some((name.to_owned(), origin.tls.clone(), dates)),
+                )
             }
             None => (UpstreamTransport::Plain, None),
         };
@@ -455,13 +480,12 @@ pub fn circuit_text(server: &str, event: CircuitEvent) -> Option<String> {
 enum OriginLocation {
     /// A fixed address.
     Address(ServerAddress),
-    /// A host name, a port, and the current addresses.
-    Name(String, u16, Vec<SocketAddr>),
+    /// A host name and a port.
+    Name(String, u16),
 }
 
 impl OriginLocation {
-    /// Resolves the host name. Blocks.
-    fn look_up(url: &OriginUrl, from: Option<IpAddr>) -> OriginLocation {
+    fn new(url: &OriginUrl, from: Option<IpAddr>) -> OriginLocation {
         let (host, port) = match url {
             OriginUrl::Unix(path) => {
                 return OriginLocation::Address(ServerAddress::Unix(path.clone()));
@@ -473,7 +497,7 @@ impl OriginLocation {
             let address = SocketAddr::new(address, port);
             return OriginLocation::Address(address_of(address, from));
         }
-        OriginLocation::Name(host.clone(), port, name_resolution::look_up(host, port))
+        OriginLocation::Name(host.clone(), port)
     }
 }
 
@@ -538,13 +562,11 @@ pub fn check_tls(origin: &OriginConfig) -> Result<(), String> {
 }
 
 /// The name that the server's certificate must contain, if the server uses TLS.
-fn tls_name<'a>(origin: &'a OriginConfig, server: &'a OriginServer) -> Option<&'a String> {
+fn tls_name<'a>(origin: &'a OriginConfig, server: &'a OriginServer) -> Option<&'a str> {
     match &server.url {
-        OriginUrl::Http {
-            encrypted: true,
-            host,
-            ..
-        } => Some(origin.tls.name.as_ref().unwrap_or(host)),
+        url @ OriginUrl::Http {
+            encrypted: true, ..
+        } => Some(origin.tls.name.as_deref().unwrap_or(url.host())),
         _ => None,
     }
 }

@@ -67,6 +67,11 @@ impl ResolvedMembers {
         changes
     }
 
+    /// The addresses with their members.
+    pub fn iter(&self) -> impl Iterator<Item = (SocketAddr, MemberId)> {
+        self.addresses.iter().map(|it| (it.address, it.member))
+    }
+
     /// Records that a new address is a member.
     pub fn add(&mut self, address: SocketAddr, member: MemberId) {
         self.addresses.push(MemberAddress {

@@ -180,6 +180,7 @@ fn running_state(running: &Mutex<RunningServer>) -> Vec<ToSuccessor> {
     let switches = running.sites.maintenance_switches().switched_on();
     let maintenance = switches.into_iter().map(ToSuccessor::Maintenance);
     let ticket_keys = running.tls.ticket_keys().map(ToSuccessor::TicketKeys);
+    // Cookies of clients remain valid.
     let session_key = running.handler_runtime.session_key();
     let keys = ticket_keys
         .into_iter()

@@ -15,6 +15,7 @@ mod interims;
 mod irregular;
 mod logs;
 mod mirrors;
+mod names;
 mod others;
 mod parts;
 mod paths;

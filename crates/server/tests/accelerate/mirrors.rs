@@ -39,6 +39,7 @@ fn copies_have_target_fields_and_body() {
     let server = front(&origin, &folder, &table);
     let mut client = server.connect();
     assert_eq!(client.get("/x?y=1", "X-A: b\r\n").text(), "a");
+    // The second body exceeds the limit by a byte.
     for body in ["12345678", "123456789"] {
         let len = body.len();
         client.send(format!(
@@ -79,6 +80,7 @@ fn failing_or_silent_mirror_does_not_affect_requests() {
     for _ in 0..5 {
         assert_eq!(client.get("/", "").text(), "a");
     }
+    // Two copies occupy the mirror; the others are skipped.
     wait_until("two copies", || (held.load(SeqCst) == 2).then_some(()));
     assert_eq!(status(&folder).value("mirror.skipped"), 3);
 

@@ -109,6 +109,7 @@ fn client_of_a_lost_server_moves_to_another_one() {
     is_down.store(true, SeqCst);
     let moved = server.connect().get("/", &format!("Cookie: {at_a}\r\n"));
     assert_eq!(moved.text(), "b");
+    // The new cookie keeps the client there.
     let at_b = cookie(&moved).expect("a new cookie");
     assert_ne!(at_a, at_b);
     let next = server.connect().get("/", &format!("Cookie: {at_b}\r\n"));
@@ -128,6 +129,7 @@ fn response_is_stored_without_the_cookie() {
     let server = TestServer::run(PROGRAM, &folder, &config(&folder, &origins, "true"));
     let first = server.connect().get("/", "");
     assert!(cookie(&first).is_some());
+    // A client without a cookie gets the stored response of another one.
     let second = server.connect().get("/", "");
     assert_eq!(second.text(), first.text());
     assert_eq!(second.field("set-cookie"), None);

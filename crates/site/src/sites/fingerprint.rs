@@ -167,6 +167,7 @@ fn origin_without_limits(origin: &config::OriginConfig) -> config::OriginConfig 
         // `continues` compares the servers separately.
         servers: Vec::new(),
         balance: default.balance,
+        resolvers: Vec::new(),
         sticky: None,
         check: None,
         connections_max: default.connections_max,
