@@ -184,6 +184,10 @@ fn write(
         let groups = site_groups(&site.addresses, &site.settings, globals, &plain_names);
         for group in &groups {
             is_automatic |= group.is_automatic(&site.settings);
+            if group.needs_dns(&site.settings) {
+                let way = "its certificate is local until [acme] has challenge = \"dns-01\" and a hook: then use automatic";
+                report.change(site.entry, DirectiveOutcome::ByHand(way.to_string()));
+            }
             let plan = SitePlan {
                 group,
                 steps: &site.steps,

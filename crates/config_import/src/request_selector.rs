@@ -188,6 +188,12 @@ fn path_condition(patterns: &[String]) -> String {
     }
 }
 
+/// The value of `not` for the paths of patterns; none without patterns.
+pub fn exception(patterns: &[String]) -> Option<String> {
+    let condition = || quoted(&path_condition(patterns));
+    (!patterns.is_empty()).then(|| format!("{{ variable = {} }}", condition()))
+}
+
 /// An expression for the paths of a pattern.
 pub fn pattern_regex(pattern: &str) -> String {
     let (flags, glob) = match pattern.strip_prefix("(?i)") {

@@ -9,6 +9,7 @@ mod fields;
 mod paths;
 mod programs;
 pub mod proxy;
+mod proxy_draft;
 mod settings;
 
 impl SiteReader<'_> {

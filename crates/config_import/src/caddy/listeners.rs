@@ -39,8 +39,9 @@ impl SiteGroup {
             .iter()
             .any(|(key, _)| matches!(*key, "certificate" | "local"));
         if !has_certificate {
-            let source = if self.is_local { "local" } else { "automatic" };
-            table = table.key(source, "true");
+            // Without any certificate, the site would answer without TLS.
+            let is_own = self.is_local || self.has_wildcard();
+            table = table.key(if is_own { "local" } else { "automatic" }, "true");
         }
         for (key, value) in &keys {
             table = table.key(key, value);
@@ -51,8 +52,21 @@ impl SiteGroup {
         document.push(table);
     }
 
+    fn has_wildcard(&self) -> bool {
+        self.names.iter().any(|name| name.starts_with("*."))
+    }
+
+    /// Whether its certificates are ordered by a challenge of the DNS, which needs a command.
+    pub fn needs_dns(&self, settings: &SiteSettings) -> bool {
+        self.has_wildcard() && self.orders_certificates(settings)
+    }
+
     /// Whether a public authority issues the certificates.
     pub fn is_automatic(&self, settings: &SiteSettings) -> bool {
+        !self.has_wildcard() && self.orders_certificates(settings)
+    }
+
+    fn orders_certificates(&self, settings: &SiteSettings) -> bool {
         let keys = settings.tls.iter().flatten();
         let has_own = keys
             .clone()

@@ -179,11 +179,11 @@ fn write_rules(
                     .fold(table, |table, (key, value)| table.key(key, value));
                 document.push(table);
             }
-            StepAction::Fallback(path) if !path.ends_with(".php") => {
-                if places.is_in_place(plan, index) {
-                    let table = rule_table(&step.selector).entry(step.entry);
-                    document.push(table.key("fallback", quoted(path)));
-                }
+            StepAction::Fallback(path)
+                if !path.ends_with(".php") && places.is_in_place(plan, index) =>
+            {
+                let table = rule_table(&step.selector).entry(step.entry);
+                document.push(table.key("fallback", quoted(path)));
             }
             _ => {}
         }

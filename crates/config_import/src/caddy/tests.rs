@@ -213,3 +213,15 @@ fn directives_of_other_plugins_are_reported() {
     let by_hand = by_hand.filter(|it| matches!(it.outcome, DirectiveOutcome::ByHand(_)));
     assert_eq!(by_hand.count(), 2, "{}", import.report);
 }
+
+#[test]
+fn wildcard_keeps_tls_until_its_certificate_is_ordered() {
+    let import = import("*.a.example {\nreverse_proxy app:80\n}\n");
+    let site = &config(&import).sites[0];
+    assert!(
+        site.tls.as_ref().is_some_and(|it| it.redirect),
+        "{}",
+        import.text
+    );
+    assert_eq!(import.report.counts().by_hand, 1, "{}", import.report);
+}

@@ -339,3 +339,42 @@ fn refused_handshakes_are_those_of_the_sites_at_the_address() {
     let import = self::import(&format!("{both} {secure}"));
     assert_eq!(self::config(&import).sites.len(), 2, "{}", import.text);
 }
+
+#[test]
+fn redirect_of_a_location_leaves_paths_with_precedence_out() {
+    let import = import(
+        "server { root /srv; location ^~ /.well-known { location /.well-known/acme-challenge { try_files $uri =404; }\n\
+         return 301 /index.php$request_uri; } }",
+    );
+    assert_eq!(import.report.counts().by_hand, 0, "{}", import.report);
+    let config = config(&import);
+    let redirect = &config.sites[0].redirects[0];
+    assert_eq!(redirect.conditions.exceptions.len(), 1, "{}", import.text);
+}
+
+#[test]
+fn condition_in_an_exact_location_is_for_its_path() {
+    let import = import(
+        "server { root /srv; location = / { if ($http_user_agent ~ ^Dav) { return 302 /remote/$is_args$args; } } }",
+    );
+    assert!(import.text.contains("regex = \"^/()$\""), "{}", import.text);
+}
+
+#[test]
+fn fallback_is_not_for_files_of_other_locations() {
+    let import = import(
+        "server { root /srv; location / { try_files $uri /index.html; } location /assets/ { expires 1y; } }",
+    );
+    let config = config(&import);
+    let rules = config.sites[0].access.iter();
+    let fallbacks: Vec<_> = rules
+        .filter(|it| matches!(it.action, RuleAction::Fallback(_)))
+        .collect();
+    assert_eq!(fallbacks.len(), 1);
+    assert_eq!(
+        fallbacks[0].conditions.exceptions.len(),
+        1,
+        "{}",
+        import.text
+    );
+}

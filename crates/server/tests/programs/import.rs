@@ -324,6 +324,36 @@ fn translated_configuration_answers_as_nginx_does() {
     assert!(compared.status.success(), "{}", text(&compared.stdout));
 }
 
+/// Sites that move in from nginx, by the script that also asks WordPress.
+#[test]
+fn moved_sites_answer_as_behind_nginx() {
+    const NAME: &str = "moved_sites_answer_as_behind_nginx";
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools/moved_sites.py");
+    let mut command = Command::new("python3");
+    command.args([
+        script,
+        "--lowroad",
+        PROGRAM,
+        "nextcloud",
+        "laravel",
+        "spa",
+        "many",
+    ]);
+    let Ok(output) = command.output() else {
+        skip(NAME, "python3 is not installed");
+        return;
+    };
+    let printed = text(&output.stdout);
+    assert!(
+        output.status.success(),
+        "{printed}\n{}",
+        text(&output.stderr)
+    );
+    if let Some(reason) = printed.lines().find(|line| line.contains(": skipped: ")) {
+        skip(NAME, reason);
+    }
+}
+
 #[test]
 fn comparison_prints_differences_and_fails() {
     let folder = TempFolder::new();

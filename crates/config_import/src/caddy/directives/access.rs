@@ -1,6 +1,6 @@
 //! Access and fixed answers: `basic_auth`, `forward_auth`, `respond`, `error`, `abort`, `redir`.
 
-use super::proxy::upstream_url;
+use super::proxy_draft::upstream_url;
 use crate::caddy::plan::StepAction;
 use crate::caddy::site::{SiteReader, StepScope, StepTarget, text_key};
 use crate::caddy::tree::CaddyDirective;

@@ -259,7 +259,8 @@ impl SiteReader<'_> {
             .map(RequestSelector::paths)
             .and_then(|path| scope.selector.and(&path))
             .is_some_and(|both| both.conditions == scope.selector.conditions);
-        if !scope.selector.is_everything() && !(is_inside && scope.selector.is_by_path()) {
+        let is_kept = is_inside && scope.selector.is_by_path();
+        if !(is_kept || scope.selector.is_everything()) {
             return by_hand("a rewrite inside of a block leads to a path of the block");
         }
         // Captures need the expression of the matcher.

@@ -12,6 +12,7 @@ use crate::nginx::settings::{PathChange, Sourced};
 use crate::path_globs::PathGlobs;
 use crate::path_overlap::shares_paths;
 use crate::report::DirectiveOutcome;
+use crate::request_selector::exception;
 use crate::request_text::{RequestText, TextPart};
 use crate::toml_values::quoted;
 
@@ -35,16 +36,13 @@ pub fn write_redirects(
         );
         write_slash_redirect(server, location, document);
         if let Some(redirect) = &location.content.redirect {
-            push_redirects(
-                redirect,
-                location_redirects(server, location, redirect),
-                document,
-            );
-            report_taken(server, index, translation);
+            let except = paths_with_precedence(server, index);
+            let redirects = location_redirects(server, location, redirect);
+            push_redirects(redirect, redirects, except.as_deref(), document);
         }
     }
     if let Some(redirect) = &server.content.redirect {
-        push_redirects(redirect, server_redirects(server, redirect), document);
+        push_redirects(redirect, server_redirects(server, redirect), None, document);
     }
 }
 
@@ -93,12 +91,14 @@ struct ReturnRedirect {
 fn push_redirects(
     redirect: &Sourced<(u16, String)>,
     redirects: Vec<ReturnRedirect>,
+    except: Option<&str>,
     document: &mut ConfigDocument,
 ) {
     let status = redirect.value.0;
     for it in redirects {
         let table = redirect_table(it.key, &it.paths, &it.to, status, redirect.entry);
-        document.push(table.optional_key("scheme", it.scheme.map(quoted)));
+        let table = table.optional_key("scheme", it.scheme.map(quoted));
+        document.push(table.optional_key("not", except));
     }
 }
 
@@ -278,27 +278,23 @@ fn write_slash_redirect(server: &Server, location: &Location, document: &mut Con
     }
 }
 
-/// Redirects come before routes and files, so they also take the paths of locations with precedence.
-fn report_taken(server: &Server, index: usize, translation: &mut Translation) {
+/// Redirects come before routes and files, so they would take the paths of locations with precedence: the condition that
+/// leaves these out.
+fn paths_with_precedence(server: &Server, index: usize) -> Option<String> {
     let redirect = &server.locations[index];
-    for location in server.locations[..index]
-        .iter()
-        .filter(|it| it.name.is_none())
-    {
+    let before = server.locations[..index].iter();
+    let others = before.filter(|location| {
+        // Rules refuse paths before redirects do anything.
         let is_refused = location.settings.access.is_closed() || location.content.is_other;
-        if location.content.redirect.is_none()
+        location.name.is_none()
+            && location.content.redirect.is_none()
             && !is_refused
             && shares_paths(&location.globs, &redirect.globs)
-        {
-            let way = format!(
-                "the redirect of {} takes its paths: write redirects for single paths",
-                redirect.comment
-            );
-            translation
-                .report
-                .change(location.entry, DirectiveOutcome::ByHand(way));
-        }
-    }
+    });
+    let globs: Vec<String> = others
+        .flat_map(|it| it.globs.globs.iter().cloned())
+        .collect();
+    exception(&globs)
 }
 
 #[cfg(test)]

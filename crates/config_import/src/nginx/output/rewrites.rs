@@ -8,7 +8,9 @@ use crate::nginx::locations::{Location, LocationRank};
 use crate::nginx::servers::Server;
 use crate::nginx::settings::{PathChange, Sourced};
 use crate::path_globs::PathGlobs;
+use crate::path_overlap::may_overlap;
 use crate::report::DirectiveOutcome;
+use crate::request_selector::exception;
 use crate::toml_values::quoted;
 
 /// An expression for the paths of globs, with the path without its first slash as capture.
@@ -87,7 +89,8 @@ pub fn confined_regex(
     location: Option<&Location>,
     translation: &mut Translation,
 ) -> String {
-    let Some(location) = location.filter(|it| it.text != "/") else {
+    let is_whole = |it: &&Location| it.text == "/" && it.rank != LocationRank::Exact;
+    let Some(location) = location.filter(|it| !is_whole(it)) else {
         return change.regex.clone();
     };
     if change.regex == "^/(.*)$" {
@@ -313,11 +316,13 @@ fn write_path_fallback(
     let globs = &location.globs.globs;
     // A fallback keeps the request's query, so a target with arguments must be a rewrite.
     if !is_script && !path.is_empty() && !target.trim_start_matches(&*path).contains('=') {
+        let except = exception(&paths_without_fallback(server, location));
         for glob in globs {
             let mut table = ConfigTable::new("[[site.rule]]").entry(entry);
             if glob != "/**" {
                 table = table.key("pattern", quoted(glob));
             }
+            let table = table.optional_key("not", except.as_deref());
             document.push(table.key("fallback", quoted(&path)));
         }
         return;
@@ -346,4 +351,26 @@ fn write_path_fallback(
         globs => ("regex", globs_regex(globs)),
     };
     document.push(rewrite_table(key, &from, &to, true, entry));
+}
+
+/// The paths of files in locations with precedence, for which `try_files` of this one does not hold.
+fn paths_without_fallback(server: &Server, location: &Location) -> Vec<String> {
+    let before = server
+        .locations
+        .iter()
+        .take_while(|it| it.entry != location.entry);
+    let others = before.filter(|it| {
+        let content = &it.content;
+        let is_handled = content.proxy.is_some() || content.fastcgi.is_some();
+        // Their own fallback, handler or refusal answers.
+        it.name.is_none()
+            && !is_handled
+            && content.try_files.is_none()
+            && content.redirect.is_none()
+            && !it.settings.access.is_closed()
+            && may_overlap(&it.globs, &location.globs)
+    });
+    others
+        .flat_map(|it| it.globs.globs.iter().cloned())
+        .collect()
 }
