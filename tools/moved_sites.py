@@ -36,6 +36,7 @@ error_log {folder}/nginx.log;
 events {{ worker_connections 64; }}
 http {{
     include /etc/nginx/mime.types;
+    default_type application/octet-stream;
     access_log off;
     {temp}
     {sites}
@@ -214,8 +215,7 @@ server {{
                 "/blog/wp-includes/js/wp-embed.min.js", "/blog/wp-includes/no-such.css",
                 "/blog/wp-content/uploads/x.php", "/blog/?s=hello", "/blog/category/uncategorized/"]
     requests += [f"/blog/wp-content/themes/{name}/style.css" for name in theme[:2]]
-    known = {"GET /blog/wp-includes/no-such.css": (["link"], "a missing file goes to the front controller of its folder")}
-    return {"config": config, "plain": ("site.test", requests), "warm": requests, "known": known}
+    return {"config": config, "plain": ("site.test", requests), "warm": requests}
 
 
 def nextcloud(folder, plain, encrypted):
@@ -249,8 +249,6 @@ def nextcloud(folder, plain, encrypted):
         "GET /remote": (["status", "location"], "by hand: its pattern would also match its target"),
         "GET /other.php": (["status", "cache-control", "content-type"], "by hand: an expression with look-ahead"),
     }
-    no_store = ["cache-control"], "a redirect with a condition on the path is sent with no-store"
-    known["GET /.well-known/webfinger?resource=a"] = no_store
     return {"config": config, "plain": ("cloud.example", ["/", "/a?b=c"]), "encrypted": ("cloud.example", requests),
             "known": known}
 

@@ -13,6 +13,9 @@ struct TableKey {
     is_disabled: bool,
 }
 
+/// The key of a rule in place of those that the parser refuses.
+const REFUSAL: &str = "deny = 503";
+
 /// A table of the configuration.
 #[derive(Clone, Debug, Default)]
 pub struct ConfigTable {
@@ -77,6 +80,33 @@ impl ConfigTable {
             entry,
             is_disabled: false,
         });
+    }
+
+    /// Whether it is a rule that refuses or admits requests, still with the keys that say how.
+    fn is_guard(&self) -> bool {
+        let guards = ["deny =", "auth =", "forward_auth =", "close ="];
+        let mut keys = self.keys.iter().filter(|it| !it.is_disabled);
+        self.header == "[[site.rule]]"
+            && keys.any(|key| guards.iter().any(|guard| key.text.starts_with(guard)))
+            && !self
+                .keys
+                .iter()
+                .all(|key| key.is_disabled || key.text == REFUSAL)
+    }
+
+    /// Refuses the requests of the rule's pattern, and all if the pattern is what the parser refuses.
+    fn refuse_instead(&mut self, refused: Option<usize>) {
+        for (index, key) in self.keys.iter_mut().enumerate() {
+            let is_pattern = key.text.starts_with("pattern =") && refused != Some(index);
+            key.is_disabled |= !is_pattern && key.text != REFUSAL;
+        }
+        if !self.keys.iter().any(|key| key.text == REFUSAL) {
+            self.keys.push(TableKey {
+                text: REFUSAL.to_string(),
+                entry: None,
+                is_disabled: false,
+            });
+        }
     }
 
     /// Whether the table has no keys.
@@ -153,6 +183,11 @@ impl ConfigDocument {
             return Some(key.entry.into_iter().collect());
         }
         disabled.comments.push(format!("By hand: {reason}"));
+        // What a rule protects must not become open.
+        if disabled.is_guard() {
+            disabled.refuse_instead(key);
+            return Some(disabled.entries.clone());
+        }
         let mut entries = Vec::new();
         // Subtables belong to the table before them.
         let prefix = format!("[{}.", header.trim_matches(['[', ']']));
@@ -237,6 +272,28 @@ mod tests {
         let text = document().to_text();
         assert!(
             text.starts_with("# head\n\n[[site]]\na = 1\nb = 2\n\n[[site.route]]\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn refused_rules_refuse_their_paths() {
+        let mut document = ConfigDocument::default();
+        let rule = ConfigTable::new("[[site.rule]]")
+            .entry(3)
+            .key("pattern", "\"/a\"");
+        document.push(rule.key("auth", "7"));
+        assert_eq!(document.disable_line(3, "auth: no path"), Some(vec![3]));
+        let text = document.to_text();
+        assert!(
+            text.contains("[[site.rule]]\npattern = \"/a\"\n# auth = 7\ndeny = 503\n"),
+            "{text}"
+        );
+        // A pattern that is refused, too: all paths.
+        assert_eq!(document.disable_line(3, "pattern: no"), Some(vec![3]));
+        let text = document.to_text();
+        assert!(
+            text.contains("[[site.rule]]\n# pattern = \"/a\"\n# auth = 7\ndeny = 503\n"),
             "{text}"
         );
     }

@@ -188,10 +188,39 @@ fn path_condition(patterns: &[String]) -> String {
     }
 }
 
+/// The longest expression of one condition, with room for what surrounds the patterns; the parser accepts 1024 bytes.
+const EXPRESSION_LEN_MAX: usize = 800;
+
 /// The value of `not` for the paths of patterns; none without patterns.
 pub fn exception(patterns: &[String]) -> Option<String> {
-    let condition = || quoted(&path_condition(patterns));
-    (!patterns.is_empty()).then(|| format!("{{ variable = {} }}", condition()))
+    let mut groups: Vec<Vec<String>> = Vec::new();
+    let mut len = 0;
+    for pattern in patterns {
+        let own = pattern_regex(pattern).len() + 1;
+        // Each group is an exception of its own, so they may be as many as needed.
+        match groups
+            .last_mut()
+            .filter(|_| len + own <= EXPRESSION_LEN_MAX)
+        {
+            Some(group) => {
+                group.push(pattern.clone());
+                len += own;
+            }
+            None => {
+                groups.push(vec![pattern.clone()]);
+                len = own;
+            }
+        }
+    }
+    let tables = groups
+        .iter()
+        .map(|group| format!("{{ variable = {} }}", quoted(&path_condition(group))));
+    let tables: Vec<String> = tables.collect();
+    match &tables[..] {
+        [] => None,
+        [table] => Some(table.clone()),
+        tables => Some(format!("[{}]", tables.join(", "))),
+    }
 }
 
 /// An expression for the paths of a pattern.
@@ -254,6 +283,15 @@ mod tests {
         // The rest of a rest is what was left out.
         let again = paths(&[]).without(&rest).expect("the paths");
         assert_eq!(again.conditions["variable"], ["$path=~^/api/"]);
+    }
+
+    #[test]
+    fn long_lists_are_several_exceptions() {
+        let patterns: Vec<String> = (0..200).map(|it| format!("/folder-{it}/**")).collect();
+        let value = exception(&patterns).expect("exceptions");
+        assert!(value.matches("variable").count() > 2, "{value}");
+        assert!(value.split("variable").all(|it| it.len() < 1000), "{value}");
+        assert_eq!(exception(&[]), None);
     }
 
     #[test]

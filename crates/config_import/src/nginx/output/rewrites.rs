@@ -314,9 +314,9 @@ fn write_path_fallback(
             .iter()
             .any(|it| it.content.fastcgi.is_some() && it.text == path);
     let globs = &location.globs.globs;
+    let except = exception(&paths_without_fallback(server, location));
     // A fallback keeps the request's query, so a target with arguments must be a rewrite.
     if !is_script && !path.is_empty() && !target.trim_start_matches(&*path).contains('=') {
-        let except = exception(&paths_without_fallback(server, location));
         for glob in globs {
             let mut table = ConfigTable::new("[[site.rule]]").entry(entry);
             if glob != "/**" {
@@ -350,7 +350,8 @@ fn write_path_fallback(
         [glob] if !to.contains("$1") => ("from", glob.clone()),
         globs => ("regex", globs_regex(globs)),
     };
-    document.push(rewrite_table(key, &from, &to, true, entry));
+    let table = rewrite_table(key, &from, &to, true, entry);
+    document.push(table.optional_key("not", except));
 }
 
 /// The paths of files in locations with precedence, for which `try_files` of this one does not hold.
@@ -362,10 +363,12 @@ fn paths_without_fallback(server: &Server, location: &Location) -> Vec<String> {
     let others = before.filter(|it| {
         let content = &it.content;
         let is_handled = content.proxy.is_some() || content.fastcgi.is_some();
+        let last = content.try_files.as_ref().and_then(|it| it.value.last());
+        let has_fallback = last.is_some_and(|it| !it.starts_with('='));
         // Their own fallback, handler or refusal answers.
         it.name.is_none()
             && !is_handled
-            && content.try_files.is_none()
+            && !has_fallback
             && content.redirect.is_none()
             && !it.settings.access.is_closed()
             && may_overlap(&it.globs, &location.globs)
