@@ -114,7 +114,8 @@ impl TreeReader {
     }
 
     fn parse(&mut self, text: &str, file: &Path) -> Result<Vec<CaddyDirective>, CaddySyntaxError> {
-        let text = with_environment(text);
+        let text =
+            with_environment(text).map_err(|(line, message)| mistake(file, line, message))?;
         let tokens = tokenize(&text).map_err(|(line, message)| mistake(file, line, message))?;
         let mut parser = BlockParser {
             tokens: &tokens,
@@ -226,7 +227,10 @@ fn looks_like_address(word: &str) -> bool {
 }
 
 /// Replaces `{$NAME}` and `{$NAME:DEFAULT}`, as Caddy does when it reads a file.
-fn with_environment(text: &str) -> String {
+///
+/// # Errors
+/// Line and message for a variable that is not set: without its value, a site could become global options.
+fn with_environment(text: &str) -> Result<String, (usize, String)> {
     let mut out = String::new();
     let mut rest = text;
     while let Some(start) = rest.find("{$") {
@@ -234,13 +238,28 @@ fn with_environment(text: &str) -> String {
             break;
         };
         let inner = &rest[start + 2..start + len];
-        let (name, default) = inner.split_once(':').unwrap_or((inner, ""));
+        let (name, default) = match inner.split_once(':') {
+            Some((name, default)) => (name, Some(default)),
+            None => (inner, None),
+        };
         out.push_str(&rest[..start]);
-        out.push_str(&std::env::var(name).unwrap_or_else(|_| default.to_string()));
+        let line = out.rsplit('\n').next().unwrap_or_default();
+        let is_comment = line.trim_start().starts_with('#');
+        match (std::env::var(name), default) {
+            (Ok(value), _) => out.push_str(&value),
+            (Err(_), Some(default)) => out.push_str(default),
+            (Err(_), None) if is_comment => {}
+            (Err(_), None) => {
+                let line = out.matches('\n').count() + 1;
+                let message =
+                    format!("the environment variable {name} is not set: set it for the import");
+                return Err((line, message));
+            }
+        }
         rest = &rest[start + len + 1..];
     }
     out.push_str(rest);
-    out
+    Ok(out)
 }
 
 /// Replaces `{args[0]}` and `{args.0}`.
@@ -363,6 +382,10 @@ mod tests {
         ] {
             assert_eq!(read(text).expect_err(text).line, line, "{text}");
         }
+        let unset = "# {$LOWROAD_NONE}\na.b {\n respond {$LOWROAD_NONE}\n}";
+        let error = read(unset).expect_err("a variable without a value");
+        assert_eq!(error.line, 3);
+        assert!(error.message.contains("LOWROAD_NONE"), "{error}");
         let cycle = "(a) {\n import a\n}\na.b {\n import a\n}";
         assert!(read(cycle).is_err());
     }
