@@ -174,6 +174,10 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 match sending.transfer {
                     TransferStep::AwaitingAck { .. } => self.check_acknowledged(worker),
                     TransferStep::Postponed => self.retry_transfer(worker),
+                    TransferStep::Paced => {
+                        self.transmit(worker);
+                        self.resume(worker);
+                    }
                     TransferStep::Delivering { .. } => {
                         self.on_all_sent(worker);
                         if self.sending.is_none() {

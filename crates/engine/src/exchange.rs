@@ -182,6 +182,8 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             is_body_incomplete: false,
             is_refused: false,
             is_unlogged: false,
+            rate: None,
+            is_rate_by_rule: false,
             refusal_reason: None,
             answering_rule: 0,
             is_user: false,

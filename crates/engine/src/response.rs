@@ -15,6 +15,7 @@ use lowroad_http::status::StatusCode;
 use lowroad_http::version::HttpVersion;
 
 use crate::response_body::{BodyPart, BodySource, OutputBuffer, StreamedBody};
+use crate::response_pace::{PacedBody, ResponseRate};
 use crate::tunnel::ClientTunnel;
 
 pub use self::head::HeadBuilder;
@@ -31,6 +32,10 @@ pub struct ResponseWriter<'r> {
     date: &'r [u8; 29],
     /// The changes to the fields of the response, of any kind.
     changes: Option<Box<FieldChanges>>,
+    /// The limit for the bytes of the body.
+    rate: Option<ResponseRate>,
+    /// The number of parts of earlier responses.
+    earlier_parts: usize,
 }
 
 /// The changes to the fields of a response that depend on its request.
@@ -137,13 +142,15 @@ impl<'r> ResponseWriter<'r> {
         date: &'r [u8; 29],
     ) -> ResponseWriter<'r> {
         out.body_in_bytes = 0;
-        let start = out.bytes.len();
+        let (start, earlier_parts) = (out.bytes.len(), out.parts.len());
         ResponseWriter {
             wire,
             out,
             start,
             date,
             changes: None,
+            rate: None,
+            earlier_parts,
         }
     }
 
@@ -203,6 +210,12 @@ impl<'r> ResponseWriter<'r> {
         // Writers test for changes by this option only.
         let is_empty = changes.lines.is_empty() && !changes.filters();
         self.changes = (!is_empty).then(|| Box::new(changes));
+    }
+
+    /// Limits the rate of the body; bodies up to 16 KiB that are copied behind the head are sent at once. Called before
+    /// the body is written.
+    pub fn set_rate(&mut self, rate: Option<ResponseRate>) {
+        self.rate = rate;
     }
 
     /// Begins the head.
@@ -340,9 +353,7 @@ impl<'r> ResponseWriter<'r> {
             }
             self.out.body_in_bytes += bytes.len() as u64;
         } else {
-            self.out
-                .parts
-                .push(BodyPart::Bytes(Bytes::copy_from_slice(bytes)));
+            self.write_part(BodyPart::Bytes(Bytes::copy_from_slice(bytes)));
         }
     }
 
@@ -352,13 +363,28 @@ impl<'r> ResponseWriter<'r> {
         if self.out.parts.is_empty() && write_bytes.len() <= COPIED_LEN_MAX {
             self.write_copied(&write_bytes);
         } else if !write_bytes.is_empty() {
-            self.out.parts.push(BodyPart::Bytes(write_bytes));
+            self.write_part(BodyPart::Bytes(write_bytes));
         }
     }
 
     /// Writes part of the body, sent without a copy.
     pub fn write_part(&mut self, write_part: BodyPart) {
-        self.out.parts.push(write_part);
+        match self.rate {
+            None => self.out.parts.push(write_part),
+            Some(rate) => self.write_paced(rate, write_part),
+        }
+    }
+
+    #[cold]
+    fn write_paced(&mut self, rate: ResponseRate, part: BodyPart) {
+        // Parts of one response share a limit; those of earlier responses have another.
+        let own = self.out.parts.get_mut(self.earlier_parts..);
+        if let Some(BodyPart::Paced(paced)) = own.and_then(<[BodyPart]>::last_mut) {
+            return paced.push(part);
+        }
+        let mut paced = PacedBody::new(rate);
+        paced.push(part);
+        self.out.parts.push(BodyPart::Paced(Box::new(paced)));
     }
 
     /// Accepts the client's upgrade: writes a response with status 101, or 200 over HTTP/2, which is followed by the
@@ -405,6 +431,8 @@ impl<'r> ResponseWriter<'r> {
             return Err(tunnel);
         }
         let (to_client, tunnel_return) = tunnel.split();
+        // The limit is for responses.
+        self.rate = None;
         self.write_stream(to_client);
         // The connection starts the tunnel when it handles the written response.
         self.out.tunnel_return = Some(Box::new(tunnel_return));
@@ -413,9 +441,7 @@ impl<'r> ResponseWriter<'r> {
 
     /// Streams the rest of the body from this source.
     pub fn write_stream(&mut self, source: impl Into<BodySource>) {
-        self.out
-            .parts
-            .push(BodyPart::Stream(StreamedBody::new(source)));
+        self.write_part(BodyPart::Stream(StreamedBody::new(source)));
     }
 }
 
@@ -453,7 +479,7 @@ impl DetachedResponse {
             let part_bytes: &[u8] = match part {
                 BodyPart::Bytes(part_bytes) => part_bytes,
                 BodyPart::Block { block, range } => block.get(range.clone())?,
-                BodyPart::File { .. } | BodyPart::Stream(_) => return None,
+                BodyPart::File { .. } | BodyPart::Stream(_) | BodyPart::Paced(_) => return None,
             };
             if bytes.len() + part_bytes.len() > len_max {
                 return None;

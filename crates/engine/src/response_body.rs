@@ -12,6 +12,7 @@ use lowroad_http::h1::{H1Server, put_fields};
 use crate::arena::ArenaBlock;
 use crate::buffer::{FramedPart, SendBuffer};
 use crate::file::OpenFile;
+use crate::response_pace::{PacedBody, ResponsePace};
 use crate::shared_body::SharedBodyReader;
 use crate::stream::{BodyReceiver, StreamItem};
 use crate::tunnel::TunnelReturn;
@@ -36,6 +37,8 @@ pub enum BodyPart {
     },
     /// Bytes that are still being generated; always the last part.
     Stream(StreamedBody),
+    /// Parts that are sent with a limited rate.
+    Paced(Box<PacedBody>),
 }
 
 /// The source of a streamed body.
@@ -88,6 +91,8 @@ pub struct StreamedBody {
     /// Bytes that can be sent now.
     framed: FramedPart,
     is_ended: bool,
+    /// The limit of its rate.
+    pub(crate) pace: Option<Box<ResponsePace>>,
 }
 
 /// The result of filling a streamed body's buffer.
@@ -110,6 +115,21 @@ impl StreamedBody {
             source: source.into(),
             framed: FramedPart::default(),
             is_ended: false,
+            pace: None,
+        }
+    }
+
+    /// The time before which the limit allows no more bytes.
+    pub(crate) fn paced_until(&mut self, now_ms: u64) -> Option<u64> {
+        // The bytes were counted when they arrived.
+        let pace = self.pace.as_mut().filter(|_| self.framed.is_empty())?;
+        pace.allowance(now_ms).err()
+    }
+
+    /// Counts bytes against the limit.
+    pub(crate) fn record_paced(&mut self, len: usize) {
+        if let Some(pace) = &mut self.pace {
+            pace.record(len as u64);
         }
     }
 
@@ -147,8 +167,10 @@ impl StreamedBody {
                 if http.data(bytes.len() as u64, &mut framed.prefix).is_err() {
                     return FillOutcome::Cut;
                 }
+                let len = bytes.len();
                 framed.data = bytes;
                 framed.suffix = http.data_end();
+                self.record_paced(len);
                 FillOutcome::Ready
             }
             Poll::Ready(StreamItem::End) => {
@@ -182,6 +204,49 @@ impl BodyPart {
             BodyPart::File { range, .. } => range.is_empty(),
             // The end is found when the body is polled.
             BodyPart::Stream(_) => false,
+            BodyPart::Paced(paced) => paced.is_empty(),
+        }
+    }
+
+    /// Whether its end is not known before it is sent.
+    pub(crate) fn is_streamed(&self) -> bool {
+        match self {
+            BodyPart::Stream(_) => true,
+            BodyPart::Paced(paced) => paced.is_streamed(),
+            BodyPart::Bytes(_) | BodyPart::Block { .. } | BodyPart::File { .. } => false,
+        }
+    }
+
+    /// The length of bytes in memory or in a file.
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            BodyPart::File { range, .. } => range.end - range.start,
+            part => part.memory_len(),
+        }
+    }
+
+    /// Splits off the first bytes in memory or in a file, at most `len`.
+    pub(crate) fn split_start(&mut self, len: u64) -> BodyPart {
+        let len = len.min(self.len());
+        match self {
+            BodyPart::Block { block, range } => {
+                let start = range.start;
+                range.start += len as usize;
+                BodyPart::Block {
+                    block: block.clone(),
+                    range: start..range.start,
+                }
+            }
+            BodyPart::File { file, range } => {
+                let start = range.start;
+                range.start += len;
+                BodyPart::File {
+                    file: file.clone(),
+                    range: start..range.start,
+                }
+            }
+            BodyPart::Bytes(bytes) => BodyPart::Bytes(bytes.split_to(len as usize)),
+            BodyPart::Stream(_) | BodyPart::Paced(_) => BodyPart::Bytes(Bytes::new()),
         }
     }
 
@@ -190,7 +255,7 @@ impl BodyPart {
         match self {
             BodyPart::Bytes(bytes) => bytes.len() as u64,
             BodyPart::Block { range, .. } => range.len() as u64,
-            BodyPart::File { .. } | BodyPart::Stream(_) => 0,
+            BodyPart::File { .. } | BodyPart::Stream(_) | BodyPart::Paced(_) => 0,
         }
     }
 
@@ -209,14 +274,15 @@ impl BodyPart {
                 range.start += len;
                 len
             }
-            BodyPart::File { .. } | BodyPart::Stream(_) => 0,
+            BodyPart::File { .. } | BodyPart::Stream(_) | BodyPart::Paced(_) => 0,
         }
     }
 
     /// Whether the part can be sent immediately, so that earlier bytes may be sent together with it.
     pub(crate) fn is_ready(&self) -> bool {
         match self {
-            BodyPart::Stream(streamed) => streamed.has_bytes(),
+            BodyPart::Stream(streamed) => streamed.pace.is_none() && streamed.has_bytes(),
+            BodyPart::Paced(_) => false,
             BodyPart::Bytes(_) | BodyPart::Block { .. } | BodyPart::File { .. } => true,
         }
     }
@@ -228,7 +294,7 @@ impl BodyPart {
             BodyPart::Stream(streamed) => {
                 Some(SendBuffer::Framed(std::mem::take(&mut streamed.framed)))
             }
-            BodyPart::File { .. } => None,
+            BodyPart::File { .. } | BodyPart::Paced(_) => None,
             BodyPart::Block { .. } => {
                 match std::mem::replace(self, BodyPart::Bytes(Bytes::new())) {
                     BodyPart::Block { block, range } => Some(SendBuffer::Block { block, range }),

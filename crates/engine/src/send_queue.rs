@@ -194,12 +194,14 @@ pub(crate) enum TransferStep {
     Delivering { since_ms: u64 },
     /// Waits for the next bytes of a streamed body.
     Awaiting,
+    /// Waits until the limit of the response's rate allows more bytes.
+    Paced,
 }
 
 impl TransferStep {
-    /// Whether the part waits for bytes of a streamed body.
+    /// Whether the part waits for bytes of a streamed body, or for the limit of its rate.
     pub fn is_awaiting(&self) -> bool {
-        matches!(self, TransferStep::Awaiting)
+        matches!(self, TransferStep::Awaiting | TransferStep::Paced)
     }
 
     /// Whether the client waits for the server: for a helper, or for the handler's bytes.
@@ -210,6 +212,7 @@ impl TransferStep {
                 | TransferStep::Postponed
                 | TransferStep::Verifying(_)
                 | TransferStep::Awaiting
+                | TransferStep::Paced
         )
     }
 }

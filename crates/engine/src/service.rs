@@ -20,6 +20,7 @@ use crate::driver::{ConnectionToken, ListenerId};
 use crate::pass_through::PassThroughTarget;
 use crate::request_id::LazyRequestId;
 use crate::response::ResponseWriter;
+use crate::response_pace::ResponseRate;
 use crate::stream::BodyReceiver;
 use crate::tls_session::{TlsInfo, TlsSession};
 use crate::upstream_tries::UpstreamTries;
@@ -82,6 +83,10 @@ pub struct Exchange {
     pub is_refused: bool,
     /// Access logs do not contain the request.
     pub is_unlogged: bool,
+    /// The limit for the rate of the response's body.
+    pub rate: Option<ResponseRate>,
+    /// Whether a rule has set `rate`, so that a route must not replace it.
+    pub is_rate_by_rule: bool,
     /// The limit at which the service has refused the request, for its statistics.
     pub refusal_reason: Option<RefusalReason>,
     /// A number that the service uses for its statistics: the kind of the rule that answers the request; 0 without a rule.
@@ -133,6 +138,8 @@ impl Exchange {
             is_body_incomplete: false,
             is_refused: false,
             is_unlogged: false,
+            rate: None,
+            is_rate_by_rule: false,
             refusal_reason: None,
             answering_rule: 0,
             is_user: false,

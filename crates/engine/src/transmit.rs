@@ -11,6 +11,7 @@ use crate::context::WorkerContext;
 use crate::driver::{IoDriver, SendCompletion};
 use crate::protocol::Protocol;
 use crate::response_body::{BodyPart, FillOutcome};
+use crate::response_pace::PaceStep;
 use crate::send_queue::{SendQueue, TransferStep};
 use crate::service::HttpService;
 use crate::transmit_file::settle_ms;
@@ -223,6 +224,10 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                     sending.parts.pop_front();
                     continue;
                 }
+                Some(BodyPart::Paced(_)) => match self.release_slice(worker) {
+                    SendAttempt::Moved => continue,
+                    _ => return,
+                },
                 Some(_) => {}
             }
             match self.send_front(worker) {
@@ -231,6 +236,43 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 SendAttempt::Broken => return self.close_broken(worker),
             }
         }
+    }
+
+    /// Puts the next slice of a body with a limited rate at the front of the queue, or waits until the limit allows it.
+    fn release_slice(&mut self, worker: &mut WorkerContext<D, V>) -> SendAttempt {
+        let now_ms = worker.driver.now_ms();
+        let Some(sending) = &mut self.sending else {
+            return SendAttempt::Blocked;
+        };
+        let Some(BodyPart::Paced(paced)) = sending.parts.front_mut() else {
+            return SendAttempt::Moved;
+        };
+        match paced.release(now_ms) {
+            PaceStep::Part(part) => {
+                if sending.transfer.is_awaiting() {
+                    sending.pace.exclude_wait(now_ms);
+                }
+                sending.transfer = TransferStep::Idle;
+                sending.parts.push_front(part);
+                SendAttempt::Moved
+            }
+            PaceStep::Ended => {
+                sending.parts.pop_front();
+                SendAttempt::Moved
+            }
+            PaceStep::Wait { until_ms } => self.wait_for_rate(worker, until_ms),
+        }
+    }
+
+    /// Waits until the limit of a response's rate allows more bytes.
+    fn wait_for_rate(&mut self, worker: &mut WorkerContext<D, V>, until_ms: u64) -> SendAttempt {
+        if let Some(sending) = &mut self.sending {
+            sending.transfer = TransferStep::Paced;
+        }
+        // A due check of the client's pace comes first, and continues here.
+        self.deadline_ms = self.deadline_ms.min(until_ms);
+        self.schedule_check(worker);
+        SendAttempt::Blocked
     }
 
     /// Sends encrypted bytes that the socket has not accepted yet.
@@ -305,6 +347,9 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let Protocol::Http1(http) = &mut self.protocol else {
             return None;
         };
+        if let Some(until_ms) = streamed.paced_until(now_ms) {
+            return Some(self.wait_for_rate(worker, until_ms));
+        }
         let waker = worker.wakers.waker_for(&worker.mailbox, token);
         let filled = streamed.fill(http, &mut Context::from_waker(waker));
         // The client has waited for the server until now.

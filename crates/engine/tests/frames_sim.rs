@@ -13,7 +13,7 @@ use lowroad_http::h1::BodyLen;
 use lowroad_http::h2::{self, ErrorCode, H2Client, H2ClientEvent, OutgoingRequest};
 use lowroad_http::method::Method;
 
-use echo::{BLOCK_LEN, Case, HINTS, mild_faults, pattern_bytes, settings};
+use echo::{BLOCK_LEN, Case, HINTS, mild_faults, paced_ms, pattern_bytes, settings};
 
 /// The received response of a stream.
 #[derive(Default)]
@@ -307,6 +307,31 @@ fn streams_get_complete_responses() {
         }
         assert_eq!(case.counters.h2_ended.value(), 0, "seed {seed}");
         assert_eq!(case.counters.h2_connections.value(), 3, "seed {seed}");
+    });
+}
+
+#[test]
+fn streams_with_a_limit_are_complete_and_keep_to_their_rate() {
+    const LEN: usize = 100_000;
+    for_each_seed(0..20, |seed| {
+        let uses_tls = seed % 4 == 3;
+        let mut case = Case::with(seed, faults(seed), settings(), uses_tls);
+        let mut clients = [SimH2Client::connect(&case.world, uses_tls)];
+        let start_ms = case.world.now_ms();
+        let streams = ["block", "file", "segment"].map(|kind| {
+            let path = format!("/paced-{kind}/{LEN}");
+            clients[0].send_request(&case.world, &path, Method::Get, 0)
+        });
+        turn_all(&mut case, seed, &mut clients);
+        let elapsed_ms = case.world.now_ms() - start_ms;
+        assert!(
+            elapsed_ms >= paced_ms(LEN as u64),
+            "seed {seed}: {elapsed_ms} ms"
+        );
+        for stream in streams {
+            let got = &clients[0].got[&stream];
+            assert!(got.body == pattern_bytes(LEN), "seed {seed}: other bytes");
+        }
     });
 }
 

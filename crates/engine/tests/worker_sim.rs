@@ -14,7 +14,7 @@ use lowroad_engine::worker::MailboxMessage;
 use lowroad_engine_sim::{FakeTls, FaultRates, SharedWorld};
 use lowroad_limits::ConnectionLimit;
 
-use echo::{BLOCK_LEN, Case, HINTS, mild_faults, pattern_bytes, settings};
+use echo::{BLOCK_LEN, Case, HINTS, mild_faults, paced_ms, pattern_bytes, settings};
 
 fn expected_response(len: usize, close: bool) -> Vec<u8> {
     let end = if close { "Connection: close\r\n" } else { "" };
@@ -132,6 +132,42 @@ fn check_pipelined_responses(seed: u64, has_tls: bool) -> u64 {
     assert!(counted <= sent_bytes, "seed {seed}");
     assert_eq!(case.counters.broken.value(), 0, "seed {seed}");
     case.counters.kernel_tls.value()
+}
+
+#[test]
+fn bodies_with_a_limit_are_complete_and_keep_to_their_rate() {
+    const LEN: usize = 150_000;
+    for seed in 0..30 {
+        let has_tls = seed % 2 == 1;
+        let kind = ["block", "file", "segment"][seed as usize % 3];
+        let mut case = Case::with(seed, mild_faults(), settings(), has_tls);
+        let start_ms = case.world.now_ms();
+        let id = case.world.connect();
+        let mut request =
+            format!("GET /paced-{kind}/{LEN} HTTP/1.1\r\nHost: sim\r\nConnection: close\r\n\r\n")
+                .into_bytes();
+        if has_tls {
+            case.world.send(id, &FakeTls::hello());
+            request = FakeTls::records(&request);
+        }
+        case.world.send(id, &request);
+        // A busy loop would be more turns than allowed.
+        case.turn_until(seed, "the end", |world| world.is_over(id));
+        let elapsed_ms = case.world.now_ms() - start_ms;
+        assert!(
+            elapsed_ms >= paced_ms(LEN as u64),
+            "seed {seed}: {kind} took {elapsed_ms} ms"
+        );
+        let mut read = case.world.read(id);
+        if has_tls {
+            read = FakeTls::read(&read).0;
+        }
+        assert!(
+            without_date(&read) == expected_response(LEN, true),
+            "seed {seed}: {kind}: other bytes"
+        );
+        assert_eq!(case.counters.rate_too_low.value(), 0, "seed {seed}");
+    }
 }
 
 /// After a key update, a client gets the response in progress, then the connection ends.

@@ -20,7 +20,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let Protocol::Http1(http) = &mut self.protocol else {
             return;
         };
-        if !matches!(worker.out.parts.last(), Some(BodyPart::Stream(_))) {
+        if !worker.out.parts.last().is_some_and(BodyPart::is_streamed) {
             http.end_sent_body();
         }
         // A client that did not ask for the close may have sent more requests. Much of a long body may still be in the

@@ -13,6 +13,7 @@ use crate::context::WorkerContext;
 use crate::driver::IoDriver;
 use crate::protocol::Protocol;
 use crate::response_body::BodyPart;
+use crate::response_pace::PaceStep;
 use crate::service::HttpService;
 use crate::stream::StreamItem;
 
@@ -88,7 +89,21 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 }
                 BodyStep::Wait
             }
+            Some(BodyPart::Paced(paced)) => match paced.release(worker.driver.now_ms()) {
+                PaceStep::Part(part) => {
+                    body.rest.push_front(part);
+                    BodyStep::More
+                }
+                PaceStep::Ended => {
+                    body.rest.pop_front();
+                    BodyStep::More
+                }
+                PaceStep::Wait { until_ms } => self.wait_for_rate_of_body(worker, until_ms),
+            },
             Some(BodyPart::Stream(streamed)) => {
+                if let Some(until_ms) = streamed.paced_until(worker.driver.now_ms()) {
+                    return self.wait_for_rate_of_body(worker, until_ms);
+                }
                 let waker = worker.wakers.waker_for(&worker.mailbox, token);
                 match streamed.poll_next(&mut Context::from_waker(waker)) {
                     Poll::Pending => BodyStep::Wait,
@@ -97,6 +112,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                         BodyStep::Broken
                     }
                     Poll::Ready(StreamItem::Bytes(bytes)) => {
+                        streamed.record_paced(bytes.len());
                         // The source stays in the queue behind its bytes, and is polled again after they were sent.
                         body.rest.push_front(BodyPart::Bytes(bytes));
                         BodyStep::More
@@ -130,6 +146,18 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 }
             }
         }
+    }
+
+    /// Waits until the limit of a body's rate allows more bytes.
+    fn wait_for_rate_of_body(
+        &mut self,
+        worker: &mut WorkerContext<D, V>,
+        until_ms: u64,
+    ) -> BodyStep {
+        // The deadline advances all bodies of the connection, also those without a limit.
+        self.deadline_ms = self.deadline_ms.min(until_ms);
+        self.schedule_check(worker);
+        BodyStep::Wait
     }
 
     /// Drops the rest of a response body that will not be sent.

@@ -15,7 +15,9 @@ use lowroad_engine::settings::WorkerSettings;
 use lowroad_engine::stream::BodyReceiver;
 use lowroad_engine::tls_session::TlsSession;
 use lowroad_engine::worker::{MailboxMessage, Worker, WorkerMessage};
-use lowroad_engine::{BodyPart, ExchangeId, InterimResponse, ResponseWriter, WorkerHandle};
+use lowroad_engine::{
+    BodyPart, ExchangeId, InterimResponse, ResponseRate, ResponseWriter, WorkerHandle,
+};
 use lowroad_engine_sim::{FakeTls, FaultRates, SharedWorld, SimDriver};
 use lowroad_file_stamp::FileStamp;
 use lowroad_http::fields::ResponseFields;
@@ -52,6 +54,17 @@ pub fn pattern(at: usize) -> u8 {
 
 pub fn pattern_bytes(len: usize) -> Vec<u8> {
     (0..len).map(pattern).collect()
+}
+
+/// The limit of bodies with a kind that begins with `paced-`.
+pub const RATE: ResponseRate = ResponseRate {
+    bytes_per_s: 80_000,
+    after: 30_000,
+};
+
+/// The minimum time of a limited body, in ms: without the bytes before the limit and a slice of an eighth of a second.
+pub fn paced_ms(len: u64) -> u64 {
+    len.saturating_sub(RATE.after + RATE.bytes_per_s / 8) * 1000 / RATE.bytes_per_s
 }
 
 /// The number of interim responses to a `/hinted` request.
@@ -126,6 +139,13 @@ impl Echo {
         let is_wanted = response
             .head(StatusCode::OK)
             .end(BodyLen::Known(len as u64));
+        let kind = match kind.strip_prefix("paced-") {
+            None => kind,
+            Some(kind) => {
+                response.set_rate(Some(RATE));
+                kind
+            }
+        };
         if is_wanted {
             match kind {
                 "block" => response.write_part(BodyPart::Block {
