@@ -289,9 +289,14 @@ impl<'s> FilterScan<'s> {
     /// Continues the scan from `state` with `text`, which begins at `offset` of the path; returns the new state.
     #[inline]
     fn walk(&mut self, mut state: u32, text: &[u8], offset: usize) -> u32 {
+        let automaton = &self.prefilter.automaton;
         for (index, byte) in text.iter().enumerate() {
-            state = self.prefilter.automaton.next(state, *byte);
-            if self.prefilter.automaton.is_ending(state) {
+            // Most bytes begin no literal, and leave the automaton at its root.
+            if state == ROOT && automaton.stays_at_root(*byte) {
+                continue;
+            }
+            state = automaton.next(state, *byte);
+            if automaton.is_ending(state) {
                 self.add_ending(state, offset + index + 1, can_end(text, index + 1));
             }
         }

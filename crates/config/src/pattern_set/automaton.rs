@@ -95,20 +95,27 @@ impl LiteralAutomaton {
         };
     }
 
+    /// Whether no literal begins with a byte.
+    #[inline(always)]
+    pub(super) fn stays_at_root(&self, byte: u8) -> bool {
+        self.root[usize::from(byte)] == ROOT
+    }
+
     /// Returns the state after one more byte.
     #[inline]
     pub(super) fn next(&self, mut state: u32, byte: u8) -> u32 {
         while state != ROOT {
             let node = &self.nodes[state as usize];
-            let edges = node.edges.start as usize..node.edges.end as usize;
-            let labels = &self.labels[edges.clone()];
-            // For the few edges of most nodes a linear search is faster than a binary search.
-            let child = match labels.len() {
-                ..=LINEAR_MAX => labels.iter().position(|label| *label == byte),
-                _ => labels.binary_search(&byte).ok(),
+            let (start, end) = (node.edges.start as usize, node.edges.end as usize);
+            // For the few edges of most nodes a linear search is faster than a binary search; one edge is the common
+            // case.
+            let child = match end - start {
+                1 => (self.labels[start] == byte).then_some(0),
+                ..=LINEAR_MAX => self.labels[start..end].iter().position(|it| *it == byte),
+                _ => self.labels[start..end].binary_search(&byte).ok(),
             };
             match child {
-                Some(index) => return self.targets[edges.start + index],
+                Some(index) => return self.targets[start + index],
                 // The longest proper suffix may have an edge for this byte.
                 None => state = node.failure,
             }
