@@ -225,6 +225,7 @@ impl AccessRule {
             | RuleAction::Fallback(_)
             | RuleAction::Respond(_)
             | RuleAction::Close
+            | RuleAction::Bandwidth(_)
             | RuleAction::Log(_) => {}
         }
         Ok(AccessRule {
@@ -277,6 +278,10 @@ impl AccessRule {
             RuleAction::Fallback(to) => format!("fallback {to}"),
             RuleAction::Respond(response) => format!("respond {}", response.status),
             RuleAction::Close => "close".into(),
+            RuleAction::Bandwidth(limit) => format!(
+                "bandwidth {} bytes/s after {} bytes",
+                limit.bytes_per_s, limit.after
+            ),
             RuleAction::Log(is_logged) => format!("log {is_logged}"),
         };
         let mut text = format!("{}: {action_text}", config.pattern);

@@ -29,6 +29,8 @@ pub struct StoragePolicy {
     /// The operator's freshness lifetime for responses without an explicit one; it replaces the heuristic by
     /// Last-Modified.
     pub ttl_secs: Option<u64>,
+    /// How `ttl_secs` applies.
+    pub ttl_scope: TtlScope,
     /// The upper bound of a heuristic freshness lifetime by Last-Modified.
     pub heuristic_secs_max: u64,
     /// Store responses with 403, 429 or 451, although another client, or the same one later, may be admitted.
@@ -55,6 +57,19 @@ pub struct StoragePolicy {
     pub shared_only: bool,
 }
 
+/// The responses to which the operator's freshness lifetime applies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TtlScope {
+    /// Those without an explicit lifetime, with a status that is heuristically cacheable.
+    #[default]
+    Default,
+    /// Those without an explicit lifetime, with any status that can be stored.
+    AnyStatus,
+    /// All that can be stored, in place of their lifetime and the demands for validation (`no-cache`,
+    /// `must-revalidate`). The lifetime begins on arrival. `no-store`, `private` and Set-Cookie still count.
+    Override,
+}
+
 /// Which responses with Set-Cookie are stored. RFC 9111 permits a cache to store all of them (§7.3). But an
 /// application that starts a session on a page with `max-age` does not intend to share that session, so a lifetime
 /// alone suffices only for private caches.
@@ -74,6 +89,7 @@ impl StoragePolicy {
         can_validate: false,
         explicit_only: false,
         ttl_secs: None,
+        ttl_scope: TtlScope::Default,
         heuristic_secs_max: HEURISTIC_SECS_MAX,
         denial_statuses: false,
         stale_while_revalidate_secs: 0,
@@ -146,6 +162,8 @@ pub enum StorageRefusal {
     NoValidator,
     /// The operator requires that responses are explicitly meant for shared caches, and this one is not.
     NotShared,
+    /// A rule of the operator excludes it.
+    Rule,
 }
 
 impl StorageRefusal {
@@ -169,6 +187,7 @@ impl StorageRefusal {
             StorageRefusal::Authorization => "authorization",
             StorageRefusal::NoValidator => "no-validator",
             StorageRefusal::NotShared => "not-shared",
+            StorageRefusal::Rule => "rule",
         }
     }
 }
@@ -225,6 +244,7 @@ impl fmt::Display for StorageRefusal {
             StorageRefusal::NotShared => f.write_str(
                 "the route stores only responses marked for shared caches; send public or s-maxage",
             ),
+            StorageRefusal::Rule => f.write_str("a rule of the route's cache has no_store"),
         }
     }
 }
@@ -272,9 +292,16 @@ pub fn decide<'a>(
         return Err(StorageRefusal::Authorization);
     }
     let (lifetime_secs, source) = lifetime(status, &storable, received.at_unix_secs, policy)?;
+    let age_ms = freshness::age_ms(&storable.times, received);
     let freshness = Freshness {
-        lifetime_secs,
-        age_ms: freshness::age_ms(&storable.times, received),
+        lifetime_secs: match policy.ttl_scope {
+            // The lifetime counts from now on, however old the response is.
+            TtlScope::Override if source == LifetimeSource::Ttl => {
+                lifetime_secs.saturating_add(age_ms.div_ceil(1000))
+            }
+            _ => lifetime_secs,
+        },
+        age_ms,
         source,
     };
     let plan = storable.plan(status, freshness, policy);
@@ -332,6 +359,9 @@ impl<'a> StorableFields<'a> {
             // RFC 9213 §2.2: Expires is ignored with a targeted field.
             storable.times.expires = freshness::SingletonField::Absent;
         }
+        if policy.ttl_scope == TtlScope::Override {
+            storable.discard_lifetime();
+        }
         Ok(storable)
     }
 
@@ -362,6 +392,22 @@ impl<'a> StorableFields<'a> {
             }
             _ => {}
         }
+    }
+
+    /// Discards the explicit lifetime and the demands for validation, but not the permission for shared caches.
+    fn discard_lifetime(&mut self) {
+        self.times.expires = freshness::SingletonField::Absent;
+        self.pragma_no_cache = false;
+        self.control = CacheControl {
+            public: self.control.public || self.control.s_maxage.secs().is_some(),
+            max_age: cache_control::DeltaSeconds::Absent,
+            s_maxage: cache_control::DeltaSeconds::Absent,
+            no_cache: false,
+            no_cache_unqualified: false,
+            must_revalidate: false,
+            immutable: false,
+            ..self.control
+        };
     }
 
     /// Whether every use needs validation.
@@ -495,6 +541,12 @@ fn lifetime(
             false => source,
         };
         return Ok((secs, source));
+    }
+    if policy.ttl_scope != TtlScope::Default
+        && let Some(secs) = policy.ttl_secs
+        && !storable.control.must_revalidate
+    {
+        return Ok((secs, LifetimeSource::Ttl));
     }
     // RFC 9111 §4.2.2: a heuristic lifetime needs a heuristically cacheable status, or `public`.
     if !is_heuristically_cacheable(status) && !storable.control.public {

@@ -27,6 +27,7 @@ pub(crate) fn check(source: &ConfigSource<'_>, sites: &[(SiteConfig, SiteMarks)]
             if caching.ignored_arguments.is_empty() && !caching.sorts_arguments {
                 continue;
             }
+            // Conditions of other routes count, too: they decide whether this one answers.
             let uses = uses(site, route);
             for (ignored, position) in caching.ignored_arguments.iter().zip(&marks.caching.ignored)
             {
@@ -85,6 +86,13 @@ fn uses<'c>(site: &'c SiteConfig, route: &'c RouteConfig) -> Vec<QueryUse<'c>> {
     for (name, value) in lines.chain(env) {
         let rule = format!("{name} of the request to the handler");
         add(&mut uses, &rule, value_parts(value));
+    }
+    for rule in &route.caching.rules {
+        add(
+            &mut uses,
+            "a rule of the cache",
+            condition_parts(&rule.conditions),
+        );
     }
     let host = route.request.host.iter();
     host.for_each(|it| add(&mut uses, "the Host of the origin", value_parts(it)));

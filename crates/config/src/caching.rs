@@ -1,14 +1,15 @@
 //! Reads `[site.route.cache]`: settings that override how an origin's responses are cached.
 
-use crate::CacheConfig;
-use crate::CookieStorage;
-use crate::RequestConditions;
 use crate::class::list;
 use crate::conditions;
 use crate::named::DAY_MS;
-use crate::reader::ConfigSection;
+use crate::reader::{ConfigSection, ConfigValue};
 use crate::site_marks::CacheMarks;
 use crate::value::InvalidValue;
+use crate::{
+    CACHE_RULES_MAX, CacheConfig, CacheRule, CacheRuleAction, CookieStorage, RequestConditions,
+    StatusRange,
+};
 
 /// The maximum lifetime, which is beyond any sensible value.
 const LIFETIME_MS_MAX: u64 = 10 * 365 * DAY_MS;
@@ -61,6 +62,7 @@ pub(crate) fn caching(section: ConfigSection<'_>, is_origin: bool) -> (CacheConf
         ignored_arguments,
         sorts_arguments: section.flag("sort_arguments", default.sorts_arguments),
         bypass_conditions: bypass(&section),
+        rules: rules(&section),
         ..default
     };
     section.finish();
@@ -76,6 +78,97 @@ fn argument(text: &str) -> Result<String, InvalidValue> {
         expected: "the name of an argument",
         allowed: "NAME or FRONT*, as in the query but decoded, without & = % ?",
     })
+}
+
+/// Reads the tables of `rule`.
+fn rules(section: &ConfigSection<'_>) -> Vec<CacheRule> {
+    let Some(item) = section.item("rule") else {
+        return Vec::new();
+    };
+    if item.is_empty_array() {
+        item.report("the list is empty", "at least one; or leave the key out");
+    }
+    let position = item.position.clone();
+    let items = item.one_or_many();
+    if items.len() > CACHE_RULES_MAX {
+        let allowed = format!("at most {CACHE_RULES_MAX}");
+        section.report_at(&position, format!("{} rules", items.len()), allowed);
+    }
+    // Valid tables are kept beside invalid ones, so that later checks find more.
+    let tables = items.iter().filter_map(ConfigValue::section);
+    tables.filter_map(rule).collect()
+}
+
+fn rule(section: ConfigSection<'_>) -> Option<CacheRule> {
+    let patterns = section
+        .item("pattern")
+        .map_or_else(|| Some(Vec::new()), ConfigValue::patterns);
+    let statuses = list(&section, "status", status_range);
+    let conditions = conditions::conditions(&section);
+    let ttl_s = section
+        .optional_duration_ms("ttl", 0..=LIFETIME_MS_MAX)
+        .map(|ms| ms / 1000);
+    let no_store = section.flag("no_store", false);
+    let overrides = match ttl_s {
+        Some(_) => section.flag("override", false),
+        None => {
+            section.only_with("override", "ttl");
+            false
+        }
+    };
+    let action = match (ttl_s, no_store) {
+        (Some(ttl_s), false) => Some(CacheRuleAction::Lifetime { ttl_s, overrides }),
+        (None, true) => Some(CacheRuleAction::NoStore),
+        (None, false) => {
+            // An invalid `ttl` was reported.
+            if section.is_absent("ttl") {
+                section.report("the rule does nothing", "ttl, or no_store = true");
+            }
+            None
+        }
+        (Some(_), true) => {
+            section.report(
+                "ttl of a response that is not stored",
+                "ttl, or no_store = true",
+            );
+            None
+        }
+    };
+    section.finish();
+    Some(CacheRule {
+        patterns: patterns?,
+        statuses,
+        conditions,
+        action: action?,
+    })
+}
+
+/// Reads a status, or a class of statuses.
+pub(crate) fn status_range(item: &ConfigValue<'_>) -> Option<StatusRange> {
+    let range = parse_status(&item.plain_text().unwrap_or_default());
+    if range.is_none() {
+        item.refuse(
+            "a status of a response",
+            "200 to 599, or \"2xx\" to \"5xx\"",
+        );
+    }
+    range
+}
+
+/// Reads a final status (`404`), or a class of them (`4xx`).
+pub(crate) fn parse_status(text: &str) -> Option<StatusRange> {
+    let class = text.strip_suffix("xx").filter(|class| class.len() == 1);
+    let range = match class {
+        Some(class) => class.parse().ok().map(StatusRange::Class),
+        // `parse` would also accept a sign.
+        None if text.len() == 3 => text.parse().ok().map(StatusRange::Exact),
+        None => None,
+    };
+    let is_final = |range: &StatusRange| match range {
+        StatusRange::Exact(status) => (200..600).contains(status),
+        StatusRange::Class(class) => (2..6).contains(class),
+    };
+    range.filter(is_final)
 }
 
 /// Reads the tables of `bypass`.

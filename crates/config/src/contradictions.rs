@@ -2,7 +2,9 @@
 
 use crate::reader::{ConfigSource, KeyPosition};
 use crate::site_marks::SiteMarks;
-use crate::{PathPattern, ProcessConfig, ResponseStorage, SiteConfig};
+use crate::{
+    InterceptedErrors, PathPattern, ProcessConfig, ResponseStorage, RouteConfig, SiteConfig,
+};
 
 /// A table with a pattern, among several of which the first that matches applies.
 struct OrderedTable<'c> {
@@ -21,6 +23,7 @@ pub(crate) fn check(
     server: &ProcessConfig,
 ) {
     for (site, marks) in sites {
+        // Conditions do not exist in CORS tables, so each takes all requests for its paths.
         let cors = site.cors.iter().zip(&marks.cors);
         let cors: Vec<_> = cors
             .map(|(cors, (table, position))| OrderedTable {
@@ -43,6 +46,7 @@ pub(crate) fn check(
             .collect();
         warn_of_hidden(source, "site.route", &routes);
         for (route, marks) in site.routes.iter().zip(&marks.routes) {
+            warn_of_missing_pages(source, site, route, &marks.handler);
             let Some(position) = &marks.caching.ttl else {
                 continue;
             };
@@ -55,6 +59,27 @@ pub(crate) fn check(
                 position,
                 format!("no response gets this lifetime, because of {reason}"),
                 "either of both",
+            );
+        }
+    }
+}
+
+/// Warns of errors that become successes without a page.
+fn warn_of_missing_pages(
+    source: &ConfigSource<'_>,
+    site: &SiteConfig,
+    route: &RouteConfig,
+    position: &KeyPosition,
+) {
+    let InterceptedErrors::Listed(listed) = &route.intercepted_errors else {
+        return;
+    };
+    for (range, _) in listed.iter().filter(|(_, status)| *status < 400) {
+        if !site.error_pages.keys().any(|page| range.contains(*page)) {
+            source.warn(
+                position,
+                format!("intercept_errors: the site has no page for {range}"),
+                "error_pages with the status",
             );
         }
     }
@@ -81,6 +106,7 @@ fn warn_of_hidden(source: &ConfigSource<'_>, name: &str, tables: &[OrderedTable<
 
 /// Whether a pattern surely matches all paths of another one.
 fn covers(pattern: &PathPattern, other: &PathPattern) -> bool {
+    // Other cases stay without a warning: a wrong one would be worse than none.
     let text = pattern.to_string();
     if pattern == other || text == "/**" {
         return true;
@@ -88,6 +114,7 @@ fn covers(pattern: &PathPattern, other: &PathPattern) -> bool {
     if !other.is_absolute() || other.ignores_case() {
         return false;
     }
+    // Without wildcards and alternatives, the other pattern matches one path.
     let is_literal = other.front() == other.to_string();
     // The front of the other pattern with anything behind it.
     let folder = text.strip_suffix("**");

@@ -15,6 +15,7 @@ mod admin;
 mod alias;
 mod application;
 mod authentication;
+mod bandwidth;
 mod buffering;
 mod cache_keys;
 mod caching;

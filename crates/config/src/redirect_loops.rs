@@ -41,6 +41,7 @@ fn find_loop(site: &SiteConfig, index: usize) -> Option<Vec<String>> {
         is_https: site.tls.is_some(),
         path: sample_path(&site.redirects.get(index)?.from)?,
     };
+    // Each URL is kept with the redirect that left it, to find the rules of the loop.
     let mut visited: Vec<(SiteUrl, Option<usize>)> = Vec::new();
     let mut url = first;
     for _ in 0..HOPS_MAX {
@@ -62,6 +63,7 @@ fn find_loop(site: &SiteConfig, index: usize) -> Option<Vec<String>> {
 fn next_url(site: &SiteConfig, url: &SiteUrl) -> Option<(Option<usize>, SiteUrl)> {
     let tls_only = site.tls.as_ref().is_some_and(|tls| tls.redirect);
     if tls_only && !url.is_https {
+        // The scheme changes before any rule of the site applies.
         let path = url.path.clone();
         return Some((
             None,
@@ -79,6 +81,7 @@ fn next_url(site: &SiteConfig, url: &SiteUrl) -> Option<(Option<usize>, SiteUrl)
         let next = is_followed.then(|| destination(site, redirect, url));
         return Some((Some(number), next??));
     }
+    // As in the server, redirects precede the canonical form of the path.
     let path = slash_path(site, &url.path)?;
     let is_https = url.is_https;
     Some((None, SiteUrl { is_https, path }))
@@ -159,6 +162,7 @@ fn sample_path(from: &PathSelector) -> Option<String> {
     let PathSelector::Pattern(pattern) = from else {
         return None;
     };
+    // A pattern without a slash is matched against the last segment.
     let sample = match pattern.is_absolute() {
         true => sample_of(pattern),
         false => format!("/{}", sample_of(pattern)),

@@ -221,6 +221,7 @@ pub const TABLES: &[&TableReference] = &[
     &route::REQUEST,
     &route::CACHE,
     &route_mirror::MIRROR,
+    &route::CACHE_RULE,
     &origin::ORIGIN,
     &origin::CHECK,
     &origin_sticky::STICKY,

@@ -3,6 +3,7 @@
 //! The meaning and the defaults of the keys are in [`crate::schema`]. [`check_names`] verifies references to modules
 //! and databases after the whole file has been read.
 
+use crate::bandwidth;
 use crate::caching;
 use crate::compression::on_the_fly;
 use crate::conditions::conditions;
@@ -14,8 +15,9 @@ use crate::request;
 use crate::site_marks::{RouteMarks, SiteMarks};
 use crate::value;
 use crate::{
-    BalanceConfig, CgiConfig, DatabaseConfig, FastCgiConfig, ModuleConfig, PagesConfig,
-    PathPattern, ResponseStorage, RouteConfig, RouteTo, SiteConfig, SiteName, UpstreamAddress,
+    BalanceConfig, CgiConfig, DatabaseConfig, FastCgiConfig, InterceptedErrors, ModuleConfig,
+    PagesConfig, PathPattern, ResponseStorage, RouteConfig, RouteTo, SiteConfig, SiteName,
+    StatusRange, UpstreamAddress,
 };
 use lowroad_variables::{Template, TemplateScope};
 use std::ops::RangeInclusive;
@@ -117,7 +119,11 @@ pub(crate) fn route(table: usize, section: ConfigSection<'_>) -> Vec<(RouteConfi
     // The two keys are looked up for origins only; for other handlers `finish` reports them as unknown.
     let own_redirects = kind != Some("origin") || section.flag("own_redirects", true);
     let internal_redirects = kind == Some("origin") && section.flag("internal_redirects", false);
-    let intercepts_errors = section.flag("intercept_errors", false);
+    let bandwidth = bandwidth::bandwidth(&section);
+    let intercepted_errors = section
+        .item("intercept_errors")
+        .map(|item| intercepted_errors(&item))
+        .unwrap_or_default();
     let (prefixes, request) = match (kind, target.as_ref()) {
         (Some("origin"), Some((_, item))) => {
             let url_path = origin::url_path(item);
@@ -175,7 +181,8 @@ pub(crate) fn route(table: usize, section: ConfigSection<'_>) -> Vec<(RouteConfi
         own_redirects,
         request: request.unwrap_or_default(),
         internal_redirects,
-        intercepts_errors,
+        bandwidth,
+        intercepted_errors,
         internal,
         head_len_max: usize::try_from(head_len_max).unwrap_or(usize::MAX),
         head_fields_max,
@@ -203,6 +210,49 @@ pub(crate) fn route(table: usize, section: ConfigSection<'_>) -> Vec<(RouteConfi
         (route, marks.clone())
     };
     patterns.into_iter().map(with_pattern).collect()
+}
+
+/// Reads `intercept_errors`: a boolean, or statuses with their replacements.
+fn intercepted_errors(item: &ConfigValue<'_>) -> InterceptedErrors {
+    const ALLOWED: &str =
+        "true, false, or { STATUS = NEW }: { 500 = 503, \"4xx\" = 404, 410 = 200 }";
+    match item.value_bool() {
+        Some(true) => return InterceptedErrors::WithPage,
+        Some(false) => return InterceptedErrors::None,
+        None if !item.is_table() => {
+            item.refuse("a boolean or a table", ALLOWED);
+            return InterceptedErrors::None;
+        }
+        None => {}
+    }
+    let Some(section) = item.section() else {
+        return InterceptedErrors::None;
+    };
+    // TOML sorts tables by key, so the order in the file has no meaning.
+    let mut listed = Vec::new();
+    for (key, position, value) in section.entries() {
+        let range = caching::parse_status(key)
+            .filter(|range| matches!(range, StatusRange::Exact(400..) | StatusRange::Class(4..)));
+        let Some(range) = range else {
+            let message = format!("{key:?} is not a status of an error");
+            section.report_at(&position, message, "400 to 599, \"4xx\" or \"5xx\"");
+            continue;
+        };
+        // Other statuses need fields or have no content.
+        let status = value
+            .read(value::count)
+            .and_then(|it| u16::try_from(it).ok());
+        match status.filter(|it| *it == 200 || (400..600).contains(it) && *it != 401) {
+            Some(status) => listed.push((range, status)),
+            None => value.refuse(
+                "a status for an error page",
+                "200, or 400 to 599 other than 401",
+            ),
+        }
+    }
+    // A status precedes its class, in whatever order they are written.
+    listed.sort_by_key(|(range, _)| matches!(range, StatusRange::Class(_)));
+    InterceptedErrors::Listed(listed)
 }
 
 /// Whether a value is an empty array, which is reported.

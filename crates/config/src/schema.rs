@@ -34,12 +34,15 @@ pub use alias::AliasConfig;
 pub use authentication::{
     AuthConfig, ForwardAuth, PasswordAuth, TokenAlgorithm, TokenAuth, TokenKeys,
 };
-pub use caching::{CacheBypass, CacheConfig, CookieStorage};
+pub use caching::{
+    CACHE_RULES_MAX, CacheBypass, CacheConfig, CacheRule, CacheRuleAction, CookieStorage,
+    StatusRange,
+};
 pub use class::{ClassConfig, ClassMembers, FieldMatch};
 pub use condition::{
     ClientShare, NamedCondition, RequestConditions, ValueCondition, VariableCondition, WeekTime,
 };
-pub use limits::{BufferConfig, LimitsConfig};
+pub use limits::{BandwidthLimit, BufferConfig, LimitsConfig};
 pub use log::{
     AccessLogConditions, AccessLogConfig, AccessLogFormat, BinaryLogConfig, ErrorLogLevel,
     LogConfig, LogTarget, PathCondition, SiteCondition, StatusCondition,
@@ -55,8 +58,8 @@ pub use representation::{
 };
 pub use request::{PathPrefixes, RequestRule};
 pub use route::{
-    CgiConfig, FastCgiConfig, MirrorConfig, PagesConfig, ResponseStorage, RouteConfig, RouteTo,
-    UpstreamAddress,
+    CgiConfig, FastCgiConfig, InterceptedErrors, MirrorConfig, PagesConfig, ResponseStorage,
+    RouteConfig, RouteTo, UpstreamAddress,
 };
 pub use rule::{ClientField, FixedResponse, RuleAction, RuleConfig, TrustedProxies};
 pub use server::{AcceptLimit, ProcessConfig, SoftirqMode};

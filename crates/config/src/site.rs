@@ -11,7 +11,8 @@ use crate::{
     RouteConfig, RouteTo, SiteConfig, SiteName, SiteRoot, SymlinkPolicy,
 };
 use crate::{
-    alias, compression, route, rules, site_for_folder, site_policy, site_rule, tls, value,
+    alias, bandwidth, compression, route, rules, site_for_folder, site_policy, site_rule, tls,
+    value,
 };
 use lowroad_variables::Template;
 use std::collections::BTreeMap;
@@ -130,6 +131,7 @@ pub(crate) fn site(section: ConfigSection<'_>) -> (SiteConfig, SiteMarks) {
         trusted_proxies: site_rule::trusted_proxies(&section),
         tls,
         body_len_max: section.optional_size("body_len_max", 0..=1 << 40),
+        bandwidth: bandwidth::bandwidth(&section),
         purge_from: prefixes(&section, "purge_from").0,
         // `pass_through` is not a key of the file, see the schema.
         pass_through: None,

@@ -11,7 +11,7 @@ use crate::reader::{ConfigSection, ConfigSource, ConfigValue, KeyPosition};
 use crate::site_marks::SiteMarks;
 use crate::{
     AddressPrefix, ClientField, RequestConditions, RuleAction, RuleConfig, SiteConfig,
-    TrustedProxies, authentication, conditions,
+    TrustedProxies, authentication, bandwidth, conditions,
 };
 
 /// An access rule, and the position of its action key.
@@ -118,7 +118,12 @@ fn action(section: &ConfigSection<'_>) -> Option<RuleAction> {
     };
     let owner = kind.map(|kind| if is_method(kind) { "auth" } else { kind });
     // These keys belong to one action each.
-    for (key, action) in [("burst", "rate"), ("realm", "auth"), ("satisfy", "auth")] {
+    for (key, action) in [
+        ("burst", "rate"),
+        ("after", "rate"),
+        ("realm", "auth"),
+        ("satisfy", "auth"),
+    ] {
         match owner {
             // Without an action, its keys are accepted; the missing action was reported.
             None => drop(section.item(key)),
@@ -133,7 +138,14 @@ fn action(section: &ConfigSection<'_>) -> Option<RuleAction> {
         "close" => only_true(&item, RuleAction::Close),
         "log" => conditions::boolean(&item).map(RuleAction::Log),
         "respond" => fixed_response(&item).map(RuleAction::Respond),
-        "rate" => read_rate(section, &item).map(RuleAction::Limit),
+        "rate" if item.value_text().is_some_and(bandwidth::is_bandwidth) => {
+            section.only_with("burst", "a rate of requests");
+            bandwidth::limit(section, &item).map(RuleAction::Bandwidth)
+        }
+        "rate" => {
+            section.only_with("after", "a bandwidth as rate (1MB/s)");
+            read_rate(section, &item).map(RuleAction::Limit)
+        }
         "auth" => authentication::authentication(section).map(RuleAction::Auth),
         _ => absolute_path(&item).map(RuleAction::Fallback),
     }

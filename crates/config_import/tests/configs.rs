@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use lowroad_config::{Config, OriginProtocol, RouteTo, RuleAction, SameSite};
+use lowroad_config::{Config, InterceptedErrors, OriginProtocol, RouteTo, RuleAction, SameSite};
 use lowroad_config_import::{ConfigImport, DirectiveOutcome, OutcomeCounts, caddy, nginx};
 
 fn folder() -> PathBuf {
@@ -272,7 +272,7 @@ fn intercepted_errors_have_the_pages_of_the_site() {
     let config = config(&import);
     let routes = config.sites[0].routes.iter();
     let intercepting: Vec<String> = routes
-        .filter(|route| route.intercepts_errors)
+        .filter(|route| route.intercepted_errors == InterceptedErrors::WithPage)
         .map(|route| route.pattern.to_string())
         .collect();
     assert_eq!(intercepting, ["/api/**"]);

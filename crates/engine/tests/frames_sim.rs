@@ -318,6 +318,7 @@ fn streams_with_a_limit_are_complete_and_keep_to_their_rate() {
         let mut case = Case::with(seed, faults(seed), settings(), uses_tls);
         let mut clients = [SimH2Client::connect(&case.world, uses_tls)];
         let start_ms = case.world.now_ms();
+        // Each stream has its own limit, so together they take no longer than one.
         let streams = ["block", "file", "segment"].map(|kind| {
             let path = format!("/paced-{kind}/{LEN}");
             clients[0].send_request(&case.world, &path, Method::Get, 0)

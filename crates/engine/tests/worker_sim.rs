@@ -153,6 +153,7 @@ fn bodies_with_a_limit_are_complete_and_keep_to_their_rate() {
         case.world.send(id, &request);
         // A busy loop would be more turns than allowed.
         case.turn_until(seed, "the end", |world| world.is_over(id));
+        // Virtual time, which faults can only lengthen.
         let elapsed_ms = case.world.now_ms() - start_ms;
         assert!(
             elapsed_ms >= paced_ms(LEN as u64),

@@ -33,6 +33,7 @@ use lowroad_handler::{
     SubrequestSource,
 };
 use lowroad_http::request::Request;
+use lowroad_routes::cache_rules::CacheRuleSet;
 use lowroad_routes::counts::increment;
 use lowroad_routes::routes::{Route, RouteTable, WaitCount};
 use lowroad_site_rules::{SiteFields, SiteRules};
@@ -104,6 +105,8 @@ pub struct HandlerCall<'a> {
     pub key: Option<CacheKey>,
     /// The request's cache directives.
     pub directives: RequestDirectives,
+    /// The rules of the route's cache that may apply to the response.
+    pub cache_rules: CacheRuleSet,
     /// An access rule has verified the request's password.
     pub is_user: bool,
     /// A stored response that must be validated before use.
@@ -508,6 +511,7 @@ impl HandlerCalls {
                 is_get: true,
                 ..call.directives
             },
+            cache_rules: call.cache_rules,
             store: self.store.clone(),
             in_flight: self.fetcher.in_flight().clone(),
             route: call.route.clone(),

@@ -20,6 +20,7 @@ use lowroad_http::preconditions;
 use lowroad_http::range::{self, RangesSpecifier};
 use lowroad_http::request::{Request, RequestTarget};
 use lowroad_http::status::StatusCode;
+use lowroad_routes::cache_rules::{CacheRuleSet, CacheRules};
 use lowroad_store::in_flight::InFlightKey;
 use lowroad_store::key::{self, SiteScope};
 use lowroad_store::purge_epoch::PurgeEpoch;
@@ -288,6 +289,10 @@ fn names_connection_fields(name: &[u8], value: &[u8]) -> bool {
 pub struct ReuseJudge<'j> {
     /// The storage policy of the route.
     pub policy: &'j StoragePolicy,
+    /// The rules of the route's cache.
+    pub rules: &'j CacheRules,
+    /// The rules that may apply.
+    pub rule_set: CacheRuleSet,
     /// The request's cache directives.
     pub directives: &'j RequestDirectives,
     /// The time at which the request was sent, monotonic ms.
@@ -362,7 +367,13 @@ impl ReuseJudge<'_> {
             at_unix_secs: (lowroad_store::clock::unix_ns() / 1_000_000_000) as u64,
             delay_ms: self.now_ms.saturating_sub(self.request_time_ms),
         };
-        storage_policy::decide(self.policy, directives, status.code(), fields, &received)
+        let status = status.code();
+        // Most routes have no rules, and need no copy of the policy.
+        if self.rules.is_empty() {
+            return storage_policy::decide(self.policy, directives, status, fields, &received);
+        }
+        let policy = self.rules.policy(self.rule_set, status, *self.policy)?;
+        storage_policy::decide(&policy, directives, status, fields, &received)
     }
 }
 
@@ -390,6 +401,8 @@ mod tests {
 
     const APPLICATION: ReuseJudge<'_> = ReuseJudge {
         policy: &StoragePolicy::APPLICATION,
+        rules: &CacheRules::NONE,
+        rule_set: CacheRuleSet::EMPTY,
         directives: &RequestDirectives::GET,
         request_time_ms: 0,
         now_ms: 0,

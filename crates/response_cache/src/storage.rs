@@ -15,6 +15,7 @@ use lowroad_http::date;
 use lowroad_http::fields::FieldNames;
 use lowroad_http::status::StatusCode;
 use lowroad_http::stored_head::EncodedHead;
+use lowroad_routes::cache_rules::CacheRuleSet;
 use lowroad_routes::routes::Route;
 use lowroad_site_rules::{SiteFields, SiteRules};
 use lowroad_store::clock;
@@ -156,6 +157,8 @@ pub struct StoreRequest {
     pub request_time_ms: u64,
     /// The request's cache directives.
     pub directives: RequestDirectives,
+    /// The rules of the route's cache that may apply.
+    pub cache_rules: CacheRuleSet,
     /// The store that receives the response.
     pub store: Arc<SharedStore>,
     /// The table of calls in flight.
@@ -335,6 +338,8 @@ impl StoreRequest {
     fn reuse_judge(&self) -> ReuseJudge<'_> {
         ReuseJudge {
             policy: &self.route.policy,
+            rules: &self.route.cache_rules,
+            rule_set: self.cache_rules,
             directives: &self.directives,
             request_time_ms: self.request_time_ms,
             now_ms: clock::now_ms(),

@@ -7,6 +7,7 @@
 
 pub mod applications;
 pub mod auth_routes;
+pub mod cache_rules;
 pub mod compression_handler;
 mod conditions;
 pub mod counts;

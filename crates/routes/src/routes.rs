@@ -9,15 +9,20 @@ use lowroad_cache::query_rules::QueryRules;
 use lowroad_cache::request::RequestDirectives;
 use lowroad_cache::storage_policy::{CookiePolicy, StoragePolicy};
 use lowroad_config as config;
-use lowroad_config::{CacheBypass, CacheConfig, PathPattern, ResponseStorage, RouteTo};
+use lowroad_config::{
+    BandwidthLimit, CacheBypass, CacheConfig, InterceptedErrors, PathPattern, ResponseStorage,
+    RouteTo,
+};
 use lowroad_handler::spool::SpoolLimits;
 use lowroad_handler::{Handler, HandlerResponse};
 use lowroad_http::method::Method;
 use lowroad_http::request::Request;
+use lowroad_http::status::StatusCode;
 use lowroad_metrics::MetricScope;
 use lowroad_request_conditions::{ConditionInput, ConditionSet, FindSwitch, condition_text};
 use lowroad_site_rules::PathMatches;
 
+use crate::cache_rules::CacheRules;
 use crate::counts::{RouteCounters, increment};
 use crate::failure_log::RouteFailures;
 use crate::response_redirect::{self, InternalRedirect};
@@ -51,14 +56,18 @@ pub struct Route {
     bypasses_cookies: bool,
     /// The rules for the query in cache keys.
     pub query_rules: QueryRules,
+    /// The rules about lifetimes and storage.
+    pub cache_rules: CacheRules,
     /// Whether cache rules apply that the softirq level does not support, so that it gets no responses.
     pub excludes_level: bool,
     /// Whether only rewrites and internal redirects can reach the route.
     pub is_internal: bool,
     /// Whether responses may be internal redirects.
     allows_internal_redirects: bool,
-    /// Whether error responses are replaced by the error pages of the site.
-    pub intercepts_errors: bool,
+    /// The bandwidth of each response.
+    pub bandwidth: Option<BandwidthLimit>,
+    /// The errors that are replaced by the error pages of the site.
+    intercepted_errors: InterceptedErrors,
     /// Whether cache directives of requests are honoured.
     honours_request_directives: bool,
     /// Whether a response was ever stored, so that a look-up in the store can succeed.
@@ -102,7 +111,9 @@ impl Route {
         find_switch: FindSwitch<'_>,
     ) -> Route {
         let is_origin = matches!(rules.to, RouteTo::Origin(_));
-        let has_program_ttl = !is_origin && rules.caching.ttl_s.is_some();
+        let cache_rules = CacheRules::new(&rules.caching.rules, find_switch);
+        let has_ttl = rules.caching.ttl_s.is_some() || cache_rules.has_lifetime();
+        let has_program_ttl = !is_origin && has_ttl;
         let ignored = rules.caching.ignored_arguments.iter();
         let query_rules =
             QueryRules::new(ignored.map(String::as_str), rules.caching.sorts_arguments);
@@ -134,10 +145,14 @@ impl Route {
                 .collect(),
             bypasses_cookies: has_program_ttl && rules.caching.bypass_conditions.is_empty(),
             excludes_level: has_program_ttl
+                || rules.bandwidth.is_some()
                 || !query_rules.is_empty()
+                || !cache_rules.is_empty()
                 || !rules.caching.bypass_conditions.is_empty(),
             query_rules,
-            intercepts_errors: rules.intercepts_errors,
+            cache_rules,
+            bandwidth: rules.bandwidth,
+            intercepted_errors: rules.intercepted_errors.clone(),
             allows_internal_redirects: match rules.to {
                 RouteTo::Cgi(_) | RouteTo::FastCgi(_) => true,
                 RouteTo::Origin(_) => rules.internal_redirects,
@@ -196,6 +211,27 @@ impl Route {
         bypass.is_some_and(|bypass| bypass.matches(request.raw_target(), request.fields()))
             || self.bypasses_cookies && has_cookie()
             || self.bypass_conditions.iter().any(|set| set.is_met(input))
+    }
+
+    /// The status of the error page that replaces a response with this status; `has_page` returns whether the site has a
+    /// page for a status.
+    #[inline]
+    pub fn replacing_status(
+        &self,
+        status: StatusCode,
+        has_page: impl Fn(StatusCode) -> bool,
+    ) -> Option<StatusCode> {
+        match &self.intercepted_errors {
+            InterceptedErrors::None => None,
+            _ if status.code() < 400 => None,
+            InterceptedErrors::WithPage => has_page(status).then_some(status),
+            InterceptedErrors::Listed(listed) => {
+                let found = listed
+                    .iter()
+                    .find(|(range, _)| range.contains(status.code()));
+                StatusCode::new(found?.1)
+            }
+        }
     }
 
     /// Whether a response was ever stored.

@@ -86,6 +86,7 @@ fn read(file: &MapFile) -> Result<Option<FileEntries>, String> {
     // As at the start: by the helper, if only root may read the file.
     let bytes = ServerFiles.read(&file.path, MAP_FILE_LEN_MAX);
     let bytes = bytes.map_err(|error| format!("cannot be read: {error}"))?;
+    // At the start the configuration has read the same bytes a moment ago.
     if map_content_hash(&bytes) == file.entries().content_hash {
         return Ok(None);
     }

@@ -179,6 +179,7 @@ impl SiteService {
             .rewritten_target
             .as_ref()
             .map(|rewritten| rewritten.client_target().0);
+        response.set_rate(exchange.rate);
         let mut responder = RequestResponder {
             request: &request,
             exchange,
@@ -350,6 +351,15 @@ impl<W: Effects> RequestDecider<'_, W> {
         }
         if site.has_request_fields() && context.set_request_fields(self.effects, responder) {
             // The soft-interrupt level would send the fields of one response to all clients.
+            self.effects.trace(TraceEvent::HasAccessRules);
+            if let Some(status) = responder.refuse_level(context.site_path()) {
+                return generated_response(status);
+            }
+        }
+        if let Some(limit) = site.rules.config.bandwidth {
+            self.effects.trace(TraceEvent::Bandwidth(limit));
+            responder.limit_rate(limit);
+            // The soft-interrupt level knows no limit.
             self.effects.trace(TraceEvent::HasAccessRules);
             if let Some(status) = responder.refuse_level(context.site_path()) {
                 return generated_response(status);

@@ -222,6 +222,8 @@ struct TraceNotes {
     /// The level that answers unless a later step sets another.
     answering_level: &'static str,
     class: Option<String>,
+    /// The limit of the site or the route for the response.
+    bandwidth: Option<String>,
     /// The client that a trusted proxy reported.
     client: Option<String>,
     /// The folder of the files, if the path is below an alias.
@@ -294,6 +296,11 @@ impl Effects for ExplainTrace<'_> {
         if let Some(upstream) = call.route.handler.explain_member(&probe) {
             self.notes.borrow_mut().details.push(("asks", upstream));
         }
+        // Which of them applies depends on the status of the response.
+        for rule in call.route.cache_rules.texts(call.cache_rules) {
+            let rule = ("cache rule", rule.to_owned());
+            self.notes.borrow_mut().details.push(rule);
+        }
         let lines = call.route.handler.explain_request(&call.preview(exchange));
         let mut notes = self.notes.borrow_mut();
         for (number, text) in lines.into_iter().enumerate() {
@@ -345,7 +352,12 @@ impl Effects for ExplainTrace<'_> {
                 };
                 notes.site = Some(format!("{} ({root})", site.rules.label));
             }
+            TraceEvent::Bandwidth(limit) => {
+                let (rate, after) = (limit.bytes_per_s, limit.after);
+                notes.bandwidth = Some(format!("{rate} bytes/s after {after} bytes"));
+            }
             TraceEvent::Path(context) => {
+                // The status is not known yet; only those of lifetimes differ for errors.
                 let fields = SiteFields::new(&context.site.rules, context.path, StatusCode::OK);
                 let lines = fields.added(|_| false);
                 notes.site_fields = lines
@@ -622,6 +634,9 @@ impl TraceNotes {
         if let Some(route) = &self.route {
             line(out, "route", route);
         }
+        if let Some(bandwidth) = &self.bandwidth {
+            line(out, "rate", bandwidth);
+        }
         if let Some(class) = &self.class {
             line(out, "class", class);
         }
@@ -667,7 +682,7 @@ fn source(source: LifetimeSource) -> &'static str {
         LifetimeSource::MaxAge => "max-age",
         LifetimeSource::Targeted => "CDN-Cache-Control",
         LifetimeSource::Expires => "Expires",
-        LifetimeSource::Ttl => "the route's ttl",
+        LifetimeSource::Ttl => "a ttl of the route's cache",
         LifetimeSource::Heuristic => "a tenth of the time since Last-Modified",
         LifetimeSource::Absent => "none: it is validated before each use",
     }

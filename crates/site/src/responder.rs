@@ -4,10 +4,10 @@
 mod extra_headers;
 
 use bytes::Bytes;
-use lowroad_config::FixedResponse;
+use lowroad_config::{BandwidthLimit, FixedResponse};
 use lowroad_engine::service::ConnectionRefusal;
 use lowroad_engine::{
-    BodyPart, Exchange, FieldChanges, HeadBuilder, PreparedResponse, ResponseWriter,
+    BodyPart, Exchange, FieldChanges, HeadBuilder, PreparedResponse, ResponseRate, ResponseWriter,
 };
 use lowroad_handler::ResponseFields;
 use lowroad_http::error_page;
@@ -48,6 +48,15 @@ pub struct RedirectTarget {
     pub is_cacheable: bool,
 }
 
+/// An error page in place of a handler's error.
+#[derive(Clone, Copy)]
+pub struct ReplacingPage {
+    /// The status that the client gets.
+    pub status: StatusCode,
+    /// The status of the handler's error.
+    pub replaced: StatusCode,
+}
+
 /// Writes the response to one request.
 pub struct RequestResponder<'r, 'o> {
     pub request: &'r Request<'r>,
@@ -72,6 +81,17 @@ impl<'r> RequestResponder<'r, '_> {
 }
 
 impl RequestResponder<'_, '_> {
+    /// Limits the bandwidth of the response. Called before the response is written.
+    pub fn limit_rate(&mut self, limit: BandwidthLimit) {
+        let rate = ResponseRate {
+            bytes_per_s: limit.bytes_per_s,
+            after: limit.after,
+        };
+        // A deferred request gets another writer.
+        self.exchange.rate = Some(rate);
+        self.response.set_rate(Some(rate));
+    }
+
     /// Sends a representation, as the request's preconditions and ranges require.
     #[inline]
     pub fn send(&mut self, site_path: SitePath<'_>, representation: &Representation) -> StatusCode {
@@ -487,18 +507,23 @@ impl RequestResponder<'_, '_> {
 
     /// Sends an error page in place of a handler's response. The page is not cacheable, since the handler may recover
     /// at any time.
-    pub fn refuse_program(
+    pub fn replace(
         &mut self,
         site_path: SitePath<'_>,
-        status: StatusCode,
+        page: ReplacingPage,
         explanation: Option<&str>,
+        fields: &[(&str, &[u8])],
     ) {
-        self.page(
-            Some(site_path),
-            status,
+        let mut all = vec![("Cache-Control", &b"no-store"[..])];
+        all.extend_from_slice(fields);
+        let page = ErrorBody {
+            site_path: Some(site_path),
+            status: page.status,
+            replaced: page.replaced,
             explanation,
-            &[("Cache-Control", b"no-store")],
-        );
+            fields: &all,
+        };
+        write_page(&page, self.response);
     }
 
     /// Refuses a target that is not a valid path.
@@ -531,6 +556,7 @@ impl RequestResponder<'_, '_> {
         let page = ErrorBody {
             site_path,
             status,
+            replaced: status,
             explanation,
             fields,
         };
@@ -556,6 +582,7 @@ pub fn write_refusal(
     let page = ErrorBody {
         site_path,
         status,
+        replaced: status,
         explanation,
         fields: &[],
     };
@@ -567,16 +594,20 @@ pub fn write_refusal(
 struct ErrorBody<'p> {
     site_path: Option<SitePath<'p>>,
     status: StatusCode,
+    /// The status of the replaced error. Its page is sent if the site has none for `status`.
+    replaced: StatusCode,
     explanation: Option<&'p str>,
     fields: &'p [(&'p str, &'p [u8])],
 }
 
 fn write_page(page: &ErrorBody<'_>, response: &mut ResponseWriter<'_>) {
-    let status = page.status;
+    let (status, replaced) = (page.status, page.replaced);
     // The error page that the site has for this status, if any.
-    let site_page = page
-        .site_path
-        .and_then(|site_path| site_path.site.pages.find(status.code()));
+    let site_page = page.site_path.and_then(|site_path| {
+        let pages = &site_path.site.pages;
+        let page = pages.find(status.code());
+        page.or_else(|| pages.find(replaced.code()))
+    });
     let (content_type, body) = match site_page {
         Some(site_page) => (site_page.content_type, site_page.body),
         None => {

@@ -271,3 +271,75 @@ fn refusals_are_displayed_with_a_remedy() {
     );
     assert!(StorageRefusal::NoLifetime.to_string().contains("ttl"));
 }
+
+#[test]
+fn ttl_of_a_rule_is_for_any_status_and_may_override_the_response() {
+    let received = ReceiveTime {
+        at_unix_secs: 0,
+        delay_ms: 0,
+    };
+    let lifetime = |scope, status, lines: &[(&str, &str)]| {
+        let policy = StoragePolicy {
+            ttl_secs: Some(60),
+            ttl_scope: scope,
+            ..StoragePolicy::ORIGIN
+        };
+        let fields = lines
+            .iter()
+            .map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+        let plan = decide(&policy, &RequestDirectives::GET, status, fields, &received)?;
+        Ok((
+            plan.freshness.lifetime_secs,
+            plan.no_cache,
+            plan.must_revalidate,
+        ))
+    };
+    use TtlScope::{AnyStatus, Default, Override};
+    // As applications send them that do not know of shared caches.
+    let own = [("Cache-Control", "max-age=5")];
+    let strict = [
+        ("Cache-Control", "no-cache, must-revalidate, max-age=0"),
+        ("Expires", "0"),
+        ("Pragma", "no-cache"),
+    ];
+    for (scope, status, lines, expected) in [
+        (
+            Default,
+            500,
+            &[][..],
+            Err(StorageRefusal::StatusNeedsLifetime(500)),
+        ),
+        (AnyStatus, 500, &[], Ok((60, false, false))),
+        (AnyStatus, 200, &own, Ok((5, false, false))),
+        (Override, 200, &own, Ok((60, false, false))),
+        (Override, 200, &strict, Ok((60, false, false))),
+        (Override, 302, &strict, Ok((60, false, false))),
+        // The lifetime begins on arrival.
+        (Override, 200, &[("Age", "100")], Ok((161, false, false))),
+        (
+            Override,
+            200,
+            &[("Cache-Control", "private, max-age=9")],
+            Err(StorageRefusal::Private),
+        ),
+        (
+            Override,
+            200,
+            &[("Cache-Control", "no-store")],
+            Err(StorageRefusal::NoStore),
+        ),
+        (
+            Override,
+            200,
+            &[("Set-Cookie", "a=b"), ("Cache-Control", "max-age=9")],
+            Err(StorageRefusal::SetCookie),
+        ),
+        (Override, 401, &own, Err(StorageRefusal::Status(401))),
+    ] {
+        assert_eq!(
+            lifetime(scope, status, lines),
+            expected,
+            "{scope:?} {status} {lines:?}"
+        );
+    }
+}

@@ -8,7 +8,7 @@ use crate::document::toml_to_json;
 use serde_json::{Map, Value, json};
 
 /// A number of bytes, as in `crate::value::size`.
-const SIZE: &str = "^[0-9]+[KMG]?$";
+const SIZE: &str = "^[0-9]+[KMG]?B?$";
 /// A duration, as in `crate::value::duration_ms`.
 const DURATION: &str = "^[0-9]+(ms|s|m|h|d|w|y)?$";
 

@@ -14,6 +14,8 @@ const ROUTE_KEYS: &[KeyReference] = &[
     KeyReference::with_default("missing", "boolean", "false", "Apply only to paths without a file."),
     KeyReference::with_default("timeout", "duration, 1ms to 24h", "\"30s\"", "From the complete request (with `request_buffering = false`, its head) to the head of the response, and between two parts of a body. Longer: 504."),
     KeyReference::with_described_default("body_len_max", "size, up to 1024G", "that of the site", "The body of a request, if less is allowed than for other routes. Longer: 413."),
+    KeyReference::with_described_default("rate", "bandwidth: `\"1MB/s\"`, at least 1KB/s", "that of the site", "The bandwidth of each response."),
+    KeyReference::with_described_default("after", "size", "0", "The bytes at the start of a body that are sent without `rate`.").only_with(&["rate"]),
     KeyReference::with_default("concurrency", "1 to 65536", "256", "Concurrent requests. Others: 503. One client may have all of it, except with `origin` (`client_share`)."),
     KeyReference::with_default("client_share", "1 to 100", "75", "The share of `concurrency`, and of `tunnels`, that one client may use while no other client uses any, in percent. Its share shrinks as others use more: a client is admitted while it has at most this share of its own and the free places together. Beyond: 503. A client is an IPv4 address, or the first 64 bits of an IPv6 address. Behind a proxy that doesn't report clients, all requests are from one client: `100` switches the bound off.").only_with(&["origin"]),
     KeyReference::with_default("tunnels", "1 to 65536", "4096", "Concurrent connections with another protocol, such as WebSocket. Others: 503. They count neither for `concurrency` nor for `connections`.").only_with(&["origin"]),
@@ -39,7 +41,7 @@ const ROUTE_KEYS: &[KeyReference] = &[
     KeyReference::with_described_default("protocol", "`\"http/1.1\"`, `\"h2\"`, `\"auto\"`", "`\"http/1.1\"`, with an `h2c:` URL `\"h2\"`", "The version of HTTP to the origin: see [HTTP/2 to origins](origin.md#http2).").only_with(&["origin = \"http…\""]),
     KeyReference::with_default("internal_redirects", "boolean", "false", "A response may name what is sent instead, by X-Accel-Redirect or X-Sendfile ([files that programs name](../programs.md#files-that-programs-name)).").only_with(&["origin"]),
     KeyReference::with_default("internal", "boolean", "false", "Clients get 404: only [rewrites](site-rewrite.md), fallbacks and [programs that name its paths](../programs.md#files-that-programs-name) lead to the route."),
-    KeyReference::with_default("intercept_errors", "boolean", "false", "Replace error responses by the [error pages](site-error_pages.md) of the site, for the statuses that have one. Their status, `WWW-Authenticate`, `Retry-After` and `Allow` stay."),
+    KeyReference::with_default("intercept_errors", "boolean, or table of statuses", "false", "Replace error responses by the [error pages](site-error_pages.md) of the site, for the statuses that have one. Their status, `WWW-Authenticate`, `Retry-After` and `Allow` stay. A table gives these errors another status: `{ \"5xx\" = 503, 404 = 200 }`, with the page of the new status, or else of the old one; other errors stay."),
     KeyReference::with_default("own_redirects", "boolean", "true", "If `Location` or `Content-Location` of a response has the server's own address (`http://127.0.0.1:3000/x`), send only the path (`/x`), which is at the address that the client requested.").only_with(&["origin"]),
     KeyReference::optional("strip_prefix", "path", "Remove this front of the path from requests to the origin ([paths of origins](#paths-of-origins)). All paths of the pattern must begin with it and a slash.").only_with(&["origin"]),
     KeyReference::optional("add_prefix", "path, percent-encoded", "Put this in front of the rest of the path. Not with a path in the URL of the origin, which means the same.").only_with(&["origin"]),
@@ -63,6 +65,7 @@ order of the file, after redirects and before files; the first that matches appl
         ("fastcgi", "fastcgi = \"unix:/f\""),
         ("origin", "origin = \"http://a\""),
         ("pages", "pages = true"),
+        ("rate", "origin = \"http://a\"\nrate = \"1MB/s\""),
         ("origin = \"http…\"", "origin = \"http://a\""),
         (
             "strip_prefix",
@@ -243,6 +246,11 @@ pub(super) const CACHE: TableReference = TableReference {
             "table, or array of tables",
             "Requests that the handler always answers: if all [conditions](site-rule-not.md) of one table hold, no stored response is used, and none is stored.",
         ),
+        KeyReference::optional(
+            "rule",
+            "table, or array of tables",
+            "See [`[[site.route.cache.rule]]`](site-route-cache-rule.md).",
+        ),
         KeyReference::with_default(
             "stale_while_revalidate",
             "duration, up to 10y",
@@ -280,7 +288,7 @@ Responses with `must-revalidate`, `proxy-revalidate` or `no-cache` are never use
 
 Programs often answer a client with a cookie in another way without saying so. So with `ttl` requests with a cookie always go to the program, unless there
 is a `bypass`, which decides then. Responses with `Set-Cookie` or `private` are never stored. The softirq level gets no responses of routes with
-`ignore_arguments`, `sort_arguments`, `bypass`, or with `ttl` for programs. `lowroad purge URL` finds responses under the changed key.
+`ignore_arguments`, `sort_arguments`, `bypass`, `rule`, or with `ttl` for programs. `lowroad purge URL` finds responses under the changed key.
 
 ```toml
 [[site]]
@@ -300,6 +308,62 @@ bypass = { cookie = "wordpress_logged_in_*" }
 pattern = "*.php"
 fastcgi = "unix:/run/php/php-fpm.sock"
 cache = { ttl = "1s" }
+```
+"#,
+};
+
+const CACHE_RULE_KEYS: &[KeyReference] = &[
+    KeyReference::optional("pattern", "pattern or list of them", "The paths; without it, all."),
+    KeyReference::optional(
+        "status",
+        "`\"2xx\"`, `\"3xx\"`, `\"4xx\"`, `\"5xx\"` or 200 to 599, or list of them",
+        "The statuses of responses; without it, all.",
+    ),
+    KeyReference::optional(
+        "ttl",
+        "duration, up to 10y",
+        "The freshness lifetime of responses without one; also with statuses that are otherwise not stored without one.",
+    ),
+    KeyReference::with_default(
+        "override",
+        "boolean",
+        "false",
+        "`ttl` replaces the lifetime of the response, from its arrival, as well as `no-cache` and `must-revalidate`.",
+    )
+    .only_with(&["ttl"]),
+    KeyReference::with_default(
+        "no_store",
+        "boolean",
+        "false",
+        "The response is not stored. A stored one is still used, unlike with `bypass`.",
+    ),
+];
+
+pub(super) const CACHE_RULE: TableReference = TableReference {
+    header: "[[site.route.cache.rule]]",
+    title: "lifetimes by status, path and request",
+    intro: "Of these tables, at most 64, the first that matches a response applies. Each has `ttl` or `no_store = true`.",
+    context: "[[site]]\nroot = \"r\"\n[[site.route]]\npattern = \"/**\"\norigin = \"http://a\"\n[[site.route.cache.rule]]\n",
+    with_lines: &[("", "ttl = 1"), ("ttl", "ttl = 1")],
+    keys: &with_conditions::<{ CACHE_RULE_KEYS.len() + CONDITION_COUNT }>(CACHE_RULE_KEYS),
+    notes: r#"
+The [conditions](site-rule-not.md) are on the request that gets the response. A lifetime is for this cache only: clients get the fields as the origin sent
+them. Responses with `no-store`, `private` or `Set-Cookie` are not stored in any case. `lowroad explain` shows the rules for a URL.
+
+```toml
+[[site]]
+listen = "*:80"
+
+[[site.route]]
+pattern = "/**"
+origin = "http://127.0.0.1:3000"
+
+[site.route.cache]
+rule = [
+  { status = "5xx", no_store = true },
+  { status = [404, 410], ttl = "10s" },
+  { pattern = "/img/**", ttl = "1d", override = true },
+]
 ```
 "#,
 };

@@ -7,7 +7,10 @@ pub(super) const SITE: TableReference = TableReference {
     title: "a site (virtual host)",
     intro: "Names, listeners and files of a site. A configuration needs at least one.",
     context: "[[site]]\nroot = \"r\"\n",
-    with_lines: &[("trusted_proxies", "trusted_proxies = \"10.0.0.1\"")],
+    with_lines: &[
+        ("trusted_proxies", "trusted_proxies = \"10.0.0.1\""),
+        ("rate", "rate = \"1MB/s\""),
+    ],
     keys: &[
         KeyReference::with_described_default(
             "names",
@@ -88,6 +91,18 @@ pub(super) const SITE: TableReference = TableReference {
             "`body_len_max` of [`[limits]`](limits.md)",
             "The body of a request, if less is allowed than for other sites. Longer: 413.",
         ),
+        KeyReference::optional(
+            "rate",
+            "bandwidth: `\"1MB/s\"`, at least 1KB/s",
+            "The bandwidth of each response, for its body. Bodies of a few KiB that are sent with their head are not slowed down. The softirq level leaves the site to the server.",
+        ),
+        KeyReference::with_default(
+            "after",
+            "size",
+            "0",
+            "The bytes at the start of a body that are sent without `rate`.",
+        )
+        .only_with(&["rate"]),
         KeyReference::optional("tls", "table", "See [`[site.tls]`](site-tls.md)."),
         KeyReference::optional(
             "compress",

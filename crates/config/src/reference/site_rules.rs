@@ -24,8 +24,8 @@ const RULE_KEYS: &[KeyReference] = &[
     KeyReference::optional("allow", "`true`", "No later rule refuses the request."),
     KeyReference::optional(
         "rate",
-        "1 to 1000000 a second, or with `/s`, `/m`, `/h`",
-        "Limit the requests of each client: an IPv4 address, or the first 64 bits of an IPv6 address. Requests beyond it get 429 with Retry-After.",
+        "1 to 1000000 a second, or with `/s`, `/m`, `/h`; or a bandwidth",
+        "Limit the requests of each client: an IPv4 address, or the first 64 bits of an IPv6 address. Requests beyond it get 429 with Retry-After. Or the bandwidth of each response, in place of that of its route and site: `\"1MB/s\"`.",
     ),
     KeyReference::with_described_default(
         "burst",
@@ -34,6 +34,13 @@ const RULE_KEYS: &[KeyReference] = &[
         "Requests that a client may send at once.",
     )
     .only_with(&["rate"]),
+    KeyReference::with_default(
+        "after",
+        "size",
+        "0",
+        "With a bandwidth as `rate`: the bytes at the start of a body that are sent without it.",
+    )
+    .only_with(&["a bandwidth as `rate`"]),
     KeyReference::optional(
         "auth",
         "path",
@@ -95,6 +102,7 @@ exactly one action: `deny`, `allow`, `rate`, authentication (`auth`, `jwt`, `for
     context: "[[site]]\nroot = \"r\"\n[[site.rule]]\n",
     with_lines: &[
         ("rate", "rate = \"10/m\""),
+        ("a bandwidth as `rate`", "rate = \"1MB/s\""),
         ("auth", "auth = \"users\""),
         (
             "two of `auth`, `jwt` and `forward_auth`",

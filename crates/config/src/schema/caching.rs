@@ -1,6 +1,9 @@
 //! Caching of an origin's responses, beyond their own caching fields.
 
+use std::fmt;
+
 use super::RequestConditions;
+use crate::PathPattern;
 
 /// How the responses of a route's origin are stored and reused. `[site.route.cache]`
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +32,9 @@ pub struct CacheConfig {
     /// Requests that meet one of these sets of conditions are always answered by the handler, and the responses are not
     /// stored. By default none. Key `bypass`.
     pub bypass_conditions: Vec<RequestConditions>,
+    /// Lifetimes and exceptions for some responses; the first rule that matches applies. By default none, at most
+    /// [`CACHE_RULES_MAX`]. Key `rule`.
+    pub rules: Vec<CacheRule>,
     /// Upper bound of a heuristic lifetime from Last-Modified, in seconds. Default a day. Not in files.
     pub guessed_s_max: u64,
     /// Whether responses 403, 429 and 451 are stored. Default true. Not in files.
@@ -39,6 +45,65 @@ pub struct CacheConfig {
     /// Requests that bypass the cache. Default none apart from RFC 9111. Not in files: `attach`, in front of another
     /// web server, sets it from its command line.
     pub bypass: Option<CacheBypass>,
+}
+
+/// The maximum number of rules of a route's cache.
+pub const CACHE_RULES_MAX: usize = 64;
+
+/// A rule about the storage of some responses. `[[site.route.cache.rule]]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheRule {
+    /// The paths; empty: all. Key `pattern`.
+    pub patterns: Vec<PathPattern>,
+    /// The statuses of responses; empty: all. Key `status`.
+    pub statuses: Vec<StatusRange>,
+    /// The conditions on the request that gets the response.
+    pub conditions: RequestConditions,
+    /// The effect.
+    pub action: CacheRuleAction,
+}
+
+/// The effect of a rule on a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheRuleAction {
+    /// The response is not stored. `no_store = true`
+    NoStore,
+    /// Its freshness lifetime. Key `ttl`.
+    Lifetime {
+        /// The lifetime in seconds.
+        ttl_s: u64,
+        /// Whether it replaces a lifetime of the response. Default false. Key `override`.
+        overrides: bool,
+    },
+}
+
+/// A status, or a hundred of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatusRange {
+    /// `404`
+    Exact(u16),
+    /// `"4xx"`, as 4.
+    Class(u16),
+}
+
+impl StatusRange {
+    /// Whether the status is in the range.
+    #[must_use]
+    pub fn contains(self, status: u16) -> bool {
+        match self {
+            StatusRange::Exact(exact) => exact == status,
+            StatusRange::Class(class) => class == status / 100,
+        }
+    }
+}
+
+impl fmt::Display for StatusRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StatusRange::Exact(status) => write!(f, "{status}"),
+            StatusRange::Class(class) => write!(f, "{class}xx"),
+        }
+    }
 }
 
 /// Requests that the origin always answers; their responses are not stored. They include requests with credentials,
@@ -76,6 +141,7 @@ impl Default for CacheConfig {
             ignored_arguments: Vec::new(),
             sorts_arguments: false,
             bypass_conditions: Vec::new(),
+            rules: Vec::new(),
             status_field: true,
             guessed_s_max: 24 * 3600,
             refusals: true,

@@ -113,3 +113,12 @@ impl Default for BufferConfig {
         }
     }
 }
+
+/// A limit of the bandwidth of each response. Keys `rate` and `after` of sites, routes and rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BandwidthLimit {
+    /// Bytes of the body per second, at least 1024. Key `rate`.
+    pub bytes_per_s: u64,
+    /// The number of bytes at the start of the body that are sent without the limit. Default 0. Key `after`.
+    pub after: u64,
+}

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use lowroad_variables::Template;
 
 use super::{
-    BalanceConfig, CacheConfig, OfferedCoding, OriginConfig, OriginProtocol, PathPrefixes,
-    RequestConditions, RequestRule,
+    BalanceConfig, BandwidthLimit, CacheConfig, OfferedCoding, OriginConfig, OriginProtocol,
+    PathPrefixes, RequestConditions, RequestRule, StatusRange,
 };
 use crate::PathPattern;
 
@@ -61,8 +61,10 @@ pub struct RouteConfig {
     pub response_buffering: bool,
     /// The longest request body in bytes, if it is shorter than that of the site. Key `body_len_max`.
     pub body_len_max: Option<u64>,
-    /// Errors are replaced by the error pages of the site, if it has one for the status. Key `intercept_errors`.
-    pub intercepts_errors: bool,
+    /// The bandwidth of each response, in place of that of the site. Keys `rate` and `after`.
+    pub bandwidth: Option<BandwidthLimit>,
+    /// The errors that are replaced by the error pages of the site. Key `intercept_errors`.
+    pub intercepted_errors: InterceptedErrors,
     /// Further conditions on requests.
     pub conditions: RequestConditions,
     /// Which responses are stored for other requests. Key `keep`.
@@ -150,7 +152,8 @@ impl RouteConfig {
             prefixes: PathPrefixes::default(),
             request: RequestRule::default(),
             internal_redirects: false,
-            intercepts_errors: false,
+            bandwidth: None,
+            intercepted_errors: InterceptedErrors::default(),
             internal: false,
             head_len_max: RouteConfig::HEAD_LEN_MAX,
             head_fields_max: RouteConfig::HEAD_FIELDS_MAX,
@@ -164,6 +167,18 @@ impl RouteConfig {
             mirror: None,
         }
     }
+}
+
+/// Errors of a handler that are replaced by the error pages of the site.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum InterceptedErrors {
+    /// None. `false`
+    #[default]
+    None,
+    /// Those with a status for which the site has a page. `true`
+    WithPage,
+    /// These, the first that matches, each with the status that the client gets. `{ 500 = 503, 404 = 200 }`
+    Listed(Vec<(StatusRange, u16)>),
 }
 
 /// Which responses of a route are stored for other requests.

@@ -2,7 +2,7 @@
 
 use lowroad_limits::RequestRate;
 
-use super::{AuthConfig, RequestConditions};
+use super::{AuthConfig, BandwidthLimit, RequestConditions};
 use crate::{AddressPrefix, PathPattern};
 
 /// A rule for some requests of a site. `[[site.rule]]`
@@ -25,6 +25,9 @@ pub enum RuleAction {
     Allow,
     /// Rate limit per client; excess requests get 429. `rate = "10/s"`, with `burst`
     Limit(RequestRate),
+    /// The bandwidth of the response, in place of that of the route or the site; the last such rule decides.
+    /// `rate = "1MB/s"`, with `after`
+    Bandwidth(BandwidthLimit),
     /// The client has to authenticate. `auth = "FILE"` with `realm`, `jwt` and `forward_auth`; several with `satisfy`.
     Auth(AuthConfig),
     /// If no file is at the path, this path is answered instead. `fallback = "/index.html"`

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use crate::AddressPrefix;
 
 use super::{
-    AliasConfig, AuthConfig, CompressConfig, CorsConfig, EntityTags, HeaderRule, MaintenanceConfig,
-    PatternRule, RedirectConfig, RewriteConfig, RouteConfig, RuleAction, RuleConfig, TlsConfig,
-    TrailingSlash, TrustedProxies,
+    AliasConfig, AuthConfig, BandwidthLimit, CompressConfig, CorsConfig, EntityTags, HeaderRule,
+    MaintenanceConfig, PatternRule, RedirectConfig, RewriteConfig, RouteConfig, RuleAction,
+    RuleConfig, TlsConfig, TrailingSlash, TrustedProxies,
 };
 
 /// One site: names, listeners, and how its requests are answered. `[[site]]`
@@ -74,6 +74,8 @@ pub struct SiteConfig {
     pub tls: Option<TlsConfig>,
     /// The longest request body in bytes, if it is shorter than that of `[limits]`. Key `body_len_max`.
     pub body_len_max: Option<u64>,
+    /// The bandwidth of each response. Keys `rate` and `after`.
+    pub bandwidth: Option<BandwidthLimit>,
     /// Clients that may purge by the method PURGE. Default: none, since behind a proxy all requests come from its
     /// address.
     pub purge_from: Vec<AddressPrefix>,
@@ -123,6 +125,7 @@ pub fn site_for_folder(root: PathBuf) -> SiteConfig {
         trusted_proxies: TrustedProxies::default(),
         tls: None,
         body_len_max: None,
+        bandwidth: None,
         purge_from: Vec::new(),
         pass_through: None,
     }

@@ -1184,6 +1184,7 @@ fn ignored_arguments_must_not_decide_about_the_response() {
         );
         assert!(shown.contains("ignore_arguments[1]"), "{shown}");
     }
+    // A field of the request to the origin counts, unless it is a copy of the query.
     let request = format!("[[site]]\n{ROUTE}request = {{ set = {{ X-A = \"$arg_b\" }} }}\n{cache}");
     assert!(shown(&request).contains(
         "\"b\" is not in cache keys, but X-A of the request to the handler depends on b"
@@ -1212,6 +1213,7 @@ fn patterns_of_a_route_are_routes() {
     let config = good(&in_route(
         "pattern = [\"/a/**\", \"/b/x\", \"*.c\"]\norigin = \"http://o/y/\"\nmethods = \"GET\"",
     ));
+    // The path in the URL replaces another front for each pattern.
     let routes = &config.sites[0].routes;
     let shown: Vec<_> = routes
         .iter()
@@ -1274,10 +1276,12 @@ fn settings_without_effect_are_warned_of() {
         assert_eq!(shown.lines().count(), 1, "{shown}");
         assert!(shown.contains(expected), "{shown}");
     }
+    // Without a memory cache nothing is stored.
     let off = format!(
         "[server]\ncache = 0\n{SITE}[[site.route]]\npattern = \"/a\"\norigin = \"http://a\"\ncache = {{ ttl = 5 }}\n"
     );
     assert!(warnings(&off).contains("because of server.cache = 0"));
+    // A map may be used by a text or by a condition.
     let map = format!("[map.m]\nfrom = \"$host\"\nentries = {{ a = \"1\" }}\n{SITE}");
     assert!(
         warnings(&map).contains("1:6: map.m: no text refers to the map (allowed: $map_m"),
@@ -1312,6 +1316,7 @@ fn endless_redirects_are_warned_of() {
     let redirect =
         |from: &str, to: &str| format!("[[site.redirect]]\nfrom = \"{from}\"\nto = \"{to}\"\n");
     let site = |lines: &str| format!("[[site]]\nroot = \"r\"\nlisten = \"*:80\"\n{lines}");
+    // Only the first redirect of a loop is warned of.
     let there_and_back = redirect("/a/**", "/b/$1") + &redirect("/b/**", "/a/$1");
     let shown = warnings(&site(&there_and_back));
     assert_eq!(shown.lines().count(), 1, "{shown}");
@@ -1356,5 +1361,110 @@ fn endless_redirects_are_warned_of() {
         redirect("/old/**", "/new/$1"),
     ] {
         assert_eq!(warnings(&site(&lines)), "", "{lines}");
+    }
+}
+
+#[test]
+fn cache_rules_have_a_lifetime_or_no_store() {
+    use crate::{CacheRule, CacheRuleAction, StatusRange};
+    let route = |rule: &str| {
+        in_route(&format!(
+            "pattern = \"/**\"\norigin = \"http://a\"\n[site.route.cache]\nrule = {rule}"
+        ))
+    };
+    let config = good(&route(
+        "[{ status = [404, \"5xx\"], ttl = \"10s\", override = true }, { pattern = \"/a/*\", methods = \"GET\", no_store = true }]",
+    ));
+    let expected = [
+        CacheRule {
+            patterns: Vec::new(),
+            statuses: vec![StatusRange::Exact(404), StatusRange::Class(5)],
+            conditions: RequestConditions::default(),
+            action: CacheRuleAction::Lifetime {
+                ttl_s: 10,
+                overrides: true,
+            },
+        },
+        CacheRule {
+            patterns: vec![pattern("/a/*")],
+            statuses: Vec::new(),
+            conditions: RequestConditions {
+                methods: vec!["GET".into()],
+                ..RequestConditions::default()
+            },
+            action: CacheRuleAction::NoStore,
+        },
+    ];
+    assert_eq!(config.sites[0].routes[0].caching.rules, expected);
+    for (rule, problem) in [
+        ("[]", "the list is empty"),
+        (
+            "{ status = 404 }",
+            "7:8: site[0].route[0].cache.rule: the rule does nothing (allowed: ttl, or no_store = true)",
+        ),
+        (
+            "{ ttl = 1, no_store = true }",
+            "ttl of a response that is not stored",
+        ),
+        ("{ no_store = true, override = true }", "has no effect here"),
+        (
+            "{ status = \"6xx\", ttl = 1 }",
+            "\"6xx\" is not a status of a response",
+        ),
+        ("{ status = 101, ttl = 1 }", "101 is not a status"),
+        ("{ status = [], ttl = 1 }", "the list is empty"),
+        ("{ statu = 404, ttl = 1 }", "did you mean status?"),
+    ] {
+        let shown = self::shown(&route(rule));
+        assert!(shown.contains(problem), "{shown}");
+        assert_eq!(shown.lines().count(), 1, "{shown}");
+    }
+}
+
+#[test]
+fn bandwidth_is_limited_for_sites_routes_and_rules() {
+    use crate::BandwidthLimit;
+    let limit = |bytes_per_s, after| Some(BandwidthLimit { bytes_per_s, after });
+    let config = good(
+        "[[site]]\nroot = \"r\"\nrate = \"1MB/s\"\nafter = \"10MB\"\n\
+         [[site.rule]]\npattern = \"/a\"\nrate = \"2KB/s\"\nafter = \"1K\"\n\
+         [[site.rule]]\nrate = \"10/s\"\n\
+         [[site.route]]\npattern = \"/b\"\norigin = \"http://a\"\nrate = \"1GB/s\"\n",
+    );
+    // A rate of requests has no unit of bytes.
+    let site = &config.sites[0];
+    assert_eq!(site.bandwidth, limit(1 << 20, 10 << 20));
+    assert_eq!(site.routes[0].bandwidth, limit(1 << 30, 0));
+    assert_eq!(
+        site.access[0].action,
+        RuleAction::Bandwidth(limit(2048, 1024).expect("a limit"))
+    );
+    assert!(matches!(site.access[1].action, RuleAction::Limit(_)));
+    for (lines, problem) in [
+        (
+            "rate = \"1MB\"",
+            "\"1MB\" is not a bandwidth (allowed: at least 1KB/s",
+        ),
+        ("rate = \"100B/s\"", "\"100B/s\" is not a bandwidth"),
+        (
+            "after = \"1M\"",
+            "has no effect here (allowed: only with rate)",
+        ),
+        (
+            "[[site.rule]]\nrate = \"1MB/s\"\nburst = 2",
+            "only with a rate of requests",
+        ),
+        (
+            "[[site.rule]]\nrate = \"1/s\"\nafter = \"1M\"",
+            "only with a bandwidth as rate",
+        ),
+        (
+            "[[site.rule]]\ndeny = 403\nafter = \"1M\"",
+            "only with rate",
+        ),
+    ] {
+        let shown = shown(&format!("[[site]]\nroot = \"r\"\n{lines}\n"));
+        assert!(shown.contains(problem), "{shown}");
+        assert_eq!(shown.lines().count(), 1, "{shown}");
     }
 }

@@ -318,6 +318,54 @@ fn conditions_bypass_the_cache() {
 }
 
 #[test]
+fn rules_give_lifetimes_by_status_path_and_condition() {
+    let origin = TestOrigin::with_response(|request| {
+        let (status, control) = match request.target.split('?').next().unwrap_or_default() {
+            "/500" => ("500 Internal Server Error", ""),
+            "/404" => ("404 Not Found", "Cache-Control: no-cache\r\n"),
+            "/img/private" => ("200 OK", "Cache-Control: private\r\n"),
+            "/img/x" => ("200 OK", "Cache-Control: no-cache, max-age=0\r\n"),
+            _ => ("200 OK", "Cache-Control: max-age=60\r\n"),
+        };
+        let number = request.number;
+        let text = format!("{number:06}");
+        format!("HTTP/1.1 {status}\r\n{control}Content-Length: 6\r\n\r\n{text}")
+    });
+    let lines = "origin = \"URL\"\n[site.route.cache]\nrule = [\n\
+         { argument = \"draft\", no_store = true },\n\
+         { status = \"5xx\", ttl = \"1m\" },\n\
+         { status = 404, ttl = \"1m\" },\n\
+         { pattern = \"/img/**\", ttl = \"1m\", override = true },\n]\n";
+    let front = front(origin, "/**", lines);
+    for (target, is_stored) in [
+        ("/a", true),
+        ("/a?draft", false),
+        ("/500", true),
+        // Without `override`, no-cache demands validation.
+        ("/404", false),
+        ("/img/x", true),
+        ("/img/private", false),
+    ] {
+        // The text has the number of the request at the origin.
+        let first = front.get(target, "");
+        let second = front.get(target, "");
+        assert_eq!(first.text() == second.text(), is_stored, "{target}");
+        assert_eq!(first.status, second.status, "{target}");
+    }
+    // Clients get the fields of the origin.
+    let sent = front.get("/img/x", "");
+    assert_eq!(sent.field("cache-control"), Some("no-cache, max-age=0"));
+    let url = format!("http://{}/img/new?draft", front.server.address());
+    let explained = front.run_command(&["explain", &url, "-H", "Host: test"]);
+    for text in [
+        "with argument draft: no_store",
+        "/img/**: ttl 60 s, override",
+    ] {
+        assert!(explained.contains(text), "{explained}");
+    }
+}
+
+#[test]
 fn response_fields_with_variables_are_not_stored() {
     let front = TestAccelerator::with_site(
         TestOrigin::with_response(storable),

@@ -5,7 +5,7 @@ use std::fs;
 use lowroad_testkit::origin::TestOrigin;
 use lowroad_testkit::{ClientResponse, TempFolder, wait_until};
 
-use crate::place::{Place, SAY, by_http2, program};
+use crate::place::{Place, SAY, by_http2, check, program};
 
 fn request(place: &Place, head: &str) -> ClientResponse {
     let mut client = place.server.connect();
@@ -245,11 +245,13 @@ fn canonical_redirects_are_one_with_the_fields_of_the_site() {
             assert_eq!(got.field(name), Some(value), "{host}{path} {name}");
         }
     }
+    // The URL has the address, so that no name has to be resolved.
     let explain = |host: &str| {
         let url = format!("http://{}/app/x", place.server.address());
         let host = format!("Host: {host}");
         place.run(&["explain", &url, "-H", &host, "--admin", &place.admin()])
     };
+    // Both keys are named, since either may be the one to change.
     let told = explain("www.a.example");
     assert!(
         told.contains("canonical_host and trailing_slash: to http://a.example/app/x/"),
@@ -259,6 +261,7 @@ fn canonical_redirects_are_one_with_the_fields_of_the_site() {
     let told = explain("a.example");
     assert!(told.contains("trailing_slash: to /app/x/"), "{told}");
     let metrics = place.run(&["status", "--json", "--admin", &place.admin()]);
+    // The JSON is indented for people.
     let compact: String = metrics.chars().filter(|it| !it.is_whitespace()).collect();
     for (action, count) in [("https", 3), ("redirect", 2)] {
         let sample = format!("\"action\":\"{action}\",\"site\":\"a.example\"}},\"value\":{count}");
@@ -299,6 +302,7 @@ fn responses_that_depend_on_the_client_are_private_in_one_field() {
                 "{path}"
             );
         }
+        // A part of a file has a head of its own.
         let part = place.get_with(path, "Range: bytes=0-0\r\n");
         assert_eq!(
             (part.status, &cache_control(&part)[..]),
@@ -403,6 +407,106 @@ fn error_pages_replace_errors_of_origins() {
         .filter(|it| it.target == "/o/stored")
         .count();
     assert_eq!(stored, 1);
+}
+
+#[test]
+fn error_pages_have_another_status() {
+    let origin = TestOrigin::with_response(|request| {
+        let status = request.target.rsplit('/').next().unwrap_or_default();
+        format!("HTTP/1.1 {status} X\r\nCache-Control: max-age=60\r\nContent-Length: 3\r\n\r\nown")
+    });
+    let lines = format!(
+        "error_pages = {{ 404 = \"/e404.html\", 503 = \"/e503.html\" }}\n\
+         [[site.route]]\npattern = \"/o/**\"\norigin = \"{}\"\nintercept_errors = {{ \"5xx\" = 503, 404 = 200, 501 = 500 }}\n\
+         [[site.route]]\npattern = \"/down/**\"\norigin = \"http://127.0.0.1:9\"\nintercept_errors = {{ 502 = 503 }}\n",
+        origin.url()
+    );
+    let place = Place::new(&["root/e404.html", "root/e503.html"], &lines);
+    for (path, status, body) in [
+        ("/o/404", 200, "root/e404.html"),
+        // The second response is a stored one.
+        ("/o/404", 200, "root/e404.html"),
+        ("/o/500", 503, "root/e503.html"),
+        ("/o/410", 410, "own"),
+        ("/o/200", 200, "own"),
+        ("/down/x", 503, "root/e503.html"),
+        ("/none", 404, "root/e404.html"),
+    ] {
+        let got = place.get(path);
+        assert_eq!((got.status, &got.text()[..]), (status, body), "{path}");
+        // Pages in place of errors must not be stored: the origin may recover.
+        let replaced = body.starts_with("root/e") && path != "/none";
+        assert_eq!(
+            got.field("cache-control") == Some("no-store"),
+            replaced,
+            "{path}"
+        );
+    }
+    // A status precedes its class; there is no page for 500 or 501.
+    let got = place.get("/o/501");
+    assert!(
+        got.status == 500 && got.text().contains("500"),
+        "{}",
+        got.head
+    );
+    for (value, problem) in [
+        ("{ 200 = 404 }", "\"200\" is not a status of an error"),
+        ("{ 404 = 302 }", "302 is not a status for an error page"),
+        ("\"all\"", "\"all\" is not a boolean or a table"),
+    ] {
+        let told = check(&format!(
+            "[[site.route]]\npattern = \"/o/**\"\norigin = \"http://a\"\nintercept_errors = {value}\n"
+        ));
+        assert!(told.contains(problem), "{told}");
+    }
+}
+
+/// The server's own clock is not in the hands of a test, so only completeness and the chosen limit are checked here; the
+/// simulator checks times.
+#[test]
+fn limited_responses_are_complete() {
+    let folder = TempFolder::new();
+    let long = "x".repeat(300_000);
+    folder.file("root/long.bin", &long);
+    let origin = TestOrigin::with_response(|_| {
+        let long = "y".repeat(300_000);
+        format!(
+            "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 300000\r\n\r\n{long}"
+        )
+    });
+    let lines = format!(
+        "rate = \"2MB/s\"\nafter = \"64K\"\n[[site.rule]]\nheader = \"X-Fast\"\nrate = \"1GB/s\"\n\
+         [[site.route]]\npattern = [\"/o/**\", \"/p/**\"]\norigin = \"{}\"\nrate = \"1MB/s\"\n",
+        origin.url()
+    );
+    let place = Place::after(folder, &[], &lines);
+    for fields in ["", "X-Fast: 1\r\n", "Range: bytes=1-299998\r\n"] {
+        for (path, letter) in [
+            ("/long.bin", 'x'),
+            ("/o/x", 'y'),
+            ("/o/x", 'y'),
+            ("/p/x", 'y'),
+        ] {
+            let got = place.get_with(path, fields);
+            let len = if fields.starts_with("Range") {
+                299_998
+            } else {
+                300_000
+            };
+            let text = got.text();
+            assert!(
+                text.len() == len && text.chars().all(|it| it == letter),
+                "{path} {fields}"
+            );
+        }
+    }
+    // Without curl, the expected text stands in.
+    let by_http2 = by_http2(&place, "/o/x").unwrap_or("y".repeat(300_000));
+    assert_eq!(by_http2.len(), 300_000);
+    let told = place.explain("/o/x");
+    assert!(told.contains("1048576 bytes/s after 0 bytes"), "{told}");
+    let told = place.explain("/long.bin");
+    assert!(told.contains("2097152 bytes/s after 65536 bytes"), "{told}");
 }
 
 #[test]

@@ -128,6 +128,10 @@ pub fn apply_rules(
             RuleAction::Fallback(_) => {}
             RuleAction::Allow => allowed = allowed.with(forms),
             RuleAction::Log(is_logged) => responder.exchange.is_unlogged = !is_logged,
+            RuleAction::Bandwidth(limit) => {
+                responder.exchange.is_rate_by_rule = true;
+                responder.limit_rate(*limit);
+            }
             RuleAction::Deny(status) => {
                 AnsweringRule::Deny.note(responder.exchange);
                 let status = StatusCode::new(*status).unwrap_or(StatusCode::FORBIDDEN);

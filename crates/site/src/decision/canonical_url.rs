@@ -92,6 +92,7 @@ impl CanonicalUrl {
             (false, None) => "canonical_host",
             (false, Some(_)) => "canonical_host and trailing_slash",
         };
+        // The query stays as it was sent.
         let mut location = self.origin;
         location.extend(slash.unwrap_or_else(|| context.raw_path.to_vec()));
         append_query(context.query, &mut location);
@@ -101,6 +102,7 @@ impl CanonicalUrl {
             // Header rules may be intended for TLS only, such as Strict-Transport-Security (RFC 6797 §7.2).
             return generated_response(responder.redirect_to_canonical(None, &location));
         }
+        // Otherwise the fields are set later in the decision, which ends here.
         if context.site.has_request_fields() {
             context.set_request_fields(effects, responder);
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use lowroad_access_control::AccessRule;
 use lowroad_access_control::passwords::{BasicCredentials, PasswordFile, PasswordOutcome};
 use lowroad_access_control::traffic_classes::{ClassChoice, TrafficClass};
-use lowroad_config::{AliasConfig, RewriteConfig};
+use lowroad_config::{AliasConfig, BandwidthLimit, RewriteConfig};
 use lowroad_engine::{Exchange, ExchangeId, FieldChanges};
 use lowroad_files::file_loader::{LoadOutcome, LoadRequest};
 use lowroad_http::request::Request;
@@ -129,6 +129,8 @@ pub enum TraceEvent<'s> {
     NoSite,
     /// The request belongs to this site.
     Site(&'s Site),
+    /// The site or the route limits the bandwidth of the response.
+    Bandwidth(BandwidthLimit),
     /// The rules of the site apply to this path.
     Path(&'s RequestContext<'s>),
     /// The TLS connection was made for a name with other certificates.

@@ -11,6 +11,7 @@ use lowroad_response_cache::calls::{CallStatus, HandlerCall};
 use lowroad_response_cache::reply::HandlerReply;
 use lowroad_response_cache::reuse::{CacheKey, KeyFacts, RequestedPart};
 use lowroad_response_cache::storage::{HitKind, StoredResponse};
+use lowroad_routes::cache_rules::CacheRuleSet;
 use lowroad_routes::response_redirect;
 use lowroad_routes::routes::Route;
 use lowroad_store::key::SiteScope;
@@ -75,6 +76,13 @@ impl<W: Effects> ResponseLookup<'_, W> {
             if responder.exchange.is_body_too_long() {
                 return generated_response(responder.refuse_body(context.site_path()));
             }
+        }
+        // A rule is more specific than the route.
+        if let Some(limit) = route.bandwidth
+            && !responder.exchange.is_rate_by_rule
+        {
+            self.effects.trace(TraceEvent::Bandwidth(limit));
+            responder.limit_rate(limit);
         }
         responder.exchange.metric_scope = route.metric_scope.number();
         self.continue_lookup(context, path, route, DiskLookups::First, responder)
@@ -261,6 +269,13 @@ impl<W: Effects> ResponseLookup<'_, W> {
             route,
             key,
             directives: route.request_directives(responder.request),
+            cache_rules: match route.cache_rules.is_empty() {
+                true => CacheRuleSet::EMPTY,
+                false => {
+                    let input = responder.condition_input();
+                    route.cache_rules.matching(context.path, &input)
+                }
+            },
             is_user: responder.exchange.is_user,
             stale,
             class: self.sites.classes.as_ref().map(|classes| {

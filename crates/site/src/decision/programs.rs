@@ -26,6 +26,7 @@ use lowroad_store::object::{self, ObjectKind, Representation};
 use lowroad_store::streaming_object::StreamingObject;
 
 use crate::is_from_daemon;
+use crate::responder::ReplacingPage;
 use crate::responder::{ExtraHeaders, HeaderLines, RequestResponder, append};
 use crate::sites::SitePath;
 
@@ -55,8 +56,8 @@ impl RequestResponder<'_, '_> {
         if status.code() < 200 {
             return self.refuse(Some(site_path), StatusCode::BAD_GATEWAY);
         }
-        if is_intercepted(site_path, route, status) {
-            return self.send_site_page(site_path, status, &reply.response.fields);
+        if let Some(page) = ReplacingPage::new(site_path, route, status) {
+            return self.send_site_page(site_path, page, &reply.response.fields);
         }
         let head = ProgramResponseHead {
             status,
@@ -102,10 +103,9 @@ impl RequestResponder<'_, '_> {
         representation: &Representation,
         route: &Route,
     ) -> StatusCode {
-        if is_intercepted(site_path, route, representation.head.status()) {
+        if let Some(page) = ReplacingPage::new(site_path, route, representation.head.status()) {
             let head = representation.head.all(representation.bytes());
-            let status = representation.head.status();
-            return self.send_site_page(site_path, status, &kept_fields(head.fields()));
+            return self.send_site_page(site_path, page, &kept_fields(head.fields()));
         }
         let now_ms = self.exchange.now_ms;
         let lifetime = object.validity.lifetime();
@@ -154,21 +154,20 @@ impl RequestResponder<'_, '_> {
             client_fields: stored.client_fields.as_deref(),
             program: None,
         };
+        let stored_head = match &object.kind {
+            ObjectKind::Representation(representation) => {
+                Some((&representation.head, representation.bytes()))
+            }
+            ObjectKind::Streaming(streaming, _) => Some((&streaming.head, &*streaming.bytes)),
+            _ => None,
+        };
+        if let Some((head, bytes)) = stored_head
+            && let Some(page) = ReplacingPage::new(site_path, route, head.status())
+        {
+            let fields = kept_fields(head.all(bytes).fields());
+            return Some(self.send_site_page(site_path, page, &fields));
+        }
         match &object.kind {
-            ObjectKind::Representation(representation)
-                if is_intercepted(site_path, route, representation.head.status()) =>
-            {
-                let head = representation.head.all(representation.bytes());
-                let status = representation.head.status();
-                Some(self.send_site_page(site_path, status, &kept_fields(head.fields())))
-            }
-            ObjectKind::Streaming(streaming, _)
-                if is_intercepted(site_path, route, streaming.head.status()) =>
-            {
-                let head = streaming.head.all(&streaming.bytes);
-                let status = streaming.head.status();
-                Some(self.send_site_page(site_path, status, &kept_fields(head.fields())))
-            }
             ObjectKind::Representation(representation) => {
                 let extra_headers = extra_headers(representation.head.date(representation.bytes()));
                 Some(self.send_again(site_path, representation, &extra_headers))
@@ -232,14 +231,15 @@ impl RequestResponder<'_, '_> {
     fn send_site_page(
         &mut self,
         site_path: SitePath<'_>,
-        status: StatusCode,
+        page: ReplacingPage,
         fields: &ResponseFields,
     ) -> StatusCode {
         // Without the challenge of a 401, a browser would not prompt for the password.
         let kept = fields.for_clients();
         let kept = kept.filter(|(name, _)| is_kept(name.as_str()));
         let kept: Vec<_> = kept.map(|(name, value)| (name.as_str(), value)).collect();
-        self.refuse_by_rule(site_path, status, &kept)
+        self.replace(site_path, page, None, &kept);
+        page.status
     }
 
     /// Writes the head; returns whether a body has to follow.
@@ -307,10 +307,16 @@ impl RequestResponder<'_, '_> {
         logger: &ErrorLogger,
     ) -> StatusCode {
         self.exchange.refusal_reason = failure.reason;
+        // A failed origin is an error of the route like any other.
+        let page = ReplacingPage::new(site_path, route, failure.status);
+        let page = page.unwrap_or(ReplacingPage {
+            status: failure.status,
+            replaced: failure.status,
+        });
         // Without details, a log line would be useless.
         if failure.detail.is_empty() {
-            self.refuse_program(site_path, failure.status, None);
-            return failure.status;
+            self.replace(site_path, page, None, &[]);
+            return page.status;
         }
         let (code, detail) = (failure.status.code(), &failure.detail);
         // If a backend is down, all requests fail in the same way: repeated failures share one log line.
@@ -329,8 +335,8 @@ impl RequestResponder<'_, '_> {
         }
         let (FailureNotice::Line(number) | FailureNotice::Covered(number)) = fault;
         let explanation = format!("This is fault number {number} in the server's log.");
-        self.refuse_program(site_path, failure.status, Some(&explanation));
-        failure.status
+        self.replace(site_path, page, Some(&explanation), &[]);
+        page.status
     }
 }
 
@@ -360,11 +366,15 @@ fn kept_fields<'f>(fields: impl Iterator<Item = (FieldName<'f>, &'f [u8])>) -> R
     kept
 }
 
-/// Whether the site's page replaces an error response of a handler.
-fn is_intercepted(site_path: SitePath<'_>, route: &Route, status: StatusCode) -> bool {
-    route.intercepts_errors
-        && status.code() >= 400
-        && site_path.site.pages.find(status.code()).is_some()
+impl ReplacingPage {
+    /// The site's page that replaces an error response of a handler, if one does.
+    #[inline]
+    fn new(site_path: SitePath<'_>, route: &Route, replaced: StatusCode) -> Option<ReplacingPage> {
+        let pages = &site_path.site.pages;
+        let has_page = |status: StatusCode| pages.find(status.code()).is_some();
+        let status = route.replacing_status(replaced, has_page)?;
+        Some(ReplacingPage { status, replaced })
+    }
 }
 
 fn whole_range(representation: &Representation) -> ByteRange {

@@ -156,6 +156,7 @@ fn without_limits(route: &config::RouteConfig) -> config::RouteConfig {
         request_buffering: None,
         response_buffering: true,
         mirror: None,
+        bandwidth: None,
         to,
         ..route.clone()
     }

@@ -91,7 +91,8 @@ fn from_response(reason: &StorageRefusal) -> DenialKind {
         | StorageRefusal::RequestNoStore
         | StorageRefusal::Authorization
         | StorageRefusal::NoValidator
-        | StorageRefusal::NotShared => DenialKind::Other,
+        | StorageRefusal::NotShared
+        | StorageRefusal::Rule => DenialKind::Other,
     }
 }
 
