@@ -1,10 +1,13 @@
 //! Translates configurations of other web servers.
 //!
-//! [`nginx::import`] reads a configuration with its includes and returns a configuration of Lowroad and a report, in
-//! which each directive is translated, not needed or left to do by hand. The translation has four steps: a tree of
-//! directives (`nginx::tree`), settings by nginx' rules of inheritance (`nginx::level`, with a table from directive to
-//! translator in `nginx::directives`), locations with globs in place of expressions (`path_globs`), and the tables of
-//! the new configuration (`nginx::output`). The result has passed the configuration parser.
+//! [`nginx::import`] and [`caddy::import`] read a configuration with its includes and return a configuration of Lowroad
+//! and a report, in which each directive is translated, not needed or left to do by hand.
+//!
+//! That of nginx has four steps: a tree of directives (`nginx::tree`), settings by nginx' rules of inheritance
+//! (`nginx::level`, with a table from directive to translator in `nginx::directives`), locations with globs in place of
+//! expressions (`path_globs`), and the tables of the new configuration (`nginx::output`). That of Caddy makes a list of steps
+//! from the tree (`caddy::site`), each with the requests that it concerns (`request_selector`), and tables from these
+//! (`caddy::output`). Both end in `checked`: the result has passed the configuration parser.
 //!
 //! The crate reads files, and writes none.
 

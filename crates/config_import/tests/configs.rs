@@ -411,3 +411,30 @@ fn sticky_cookie_is_translated() {
     assert_eq!((sticky.is_secure, sticky.is_http_only), (Some(true), true));
     assert_eq!(sticky.same_site, SameSite::Strict);
 }
+
+/// Damaged Caddyfiles are refused or translated, and the result is always valid.
+#[test]
+fn damaged_caddyfiles_are_translated_or_refused() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/caddyfiles");
+    let mut imported = 0;
+    for entry in std::fs::read_dir(folder).expect("the folder") {
+        let text = std::fs::read_to_string(entry.expect("an entry").path()).expect("the file");
+        let words: Vec<&str> = text.split_inclusive(' ').collect();
+        for omitted in (0..words.len()).step_by(3) {
+            let without = words
+                .iter()
+                .enumerate()
+                .filter(|(index, _)| *index != omitted);
+            let text: String = without.map(|(_, word)| *word).collect();
+            let text = text.replacen('/', "*/é", omitted % 4);
+            let Ok(import) = caddy::import_text(&text, Path::new("Caddyfile")) else {
+                continue;
+            };
+            if import.site_count > 0 && import.problems.is_empty() {
+                imported += 1;
+                config(&import);
+            }
+        }
+    }
+    assert!(imported > 50, "{imported} translations");
+}
