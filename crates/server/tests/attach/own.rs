@@ -2,7 +2,9 @@
 //! processes.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -115,6 +117,16 @@ impl Own {
         said.expect("the server is asked")
     }
 
+    /// The metrics, in the text format of Prometheus.
+    fn metrics(&self) -> String {
+        let mut admin = UnixStream::connect(self.folder.path().join("admin")).expect("the socket");
+        let request = b"GET /metrics HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+        admin.write_all(request).expect("sent");
+        let mut metrics = String::new();
+        admin.read_to_string(&mut metrics).expect("text");
+        metrics
+    }
+
     fn signal(&mut self, signal: Signal) {
         kill_process(Pid::from_child(self.server.child()), signal).expect("it lives");
     }
@@ -134,6 +146,13 @@ impl Drop for Own {
         // The pins must be removed, because the kernel does not remove them with the namespace.
         let _ = lowroad_softirq::programs::folder::remove(&self.place);
     }
+}
+
+/// The hits of the level for a site, in the text of metrics; 0 if the site has none.
+fn hits_of_site(metrics: &str, site: &str) -> u64 {
+    let start = format!("lowroad_softirq_hits_total{{site=\"{site}\"}} ");
+    let value = metrics.lines().find_map(|line| line.strip_prefix(&start));
+    value.map_or(0, |value| value.parse().expect("a whole number"))
 }
 
 fn pid(number: u32) -> Pid {
@@ -483,6 +502,13 @@ fn requests_of_the_level_have_their_site_and_each_a_line_through_a_reload() {
     own.wait_for_error("is in force");
     asked += (0..5).map(|_| own.hit().1).sum::<usize>();
     let hits = own.hits() - begin;
+    // The reports of the level arrive at intervals.
+    wait_until("the hits of both sites", || {
+        let metrics = own.metrics();
+        let of = |site: &str| hits_of_site(&metrics, site);
+        let [first, other] = ["first.example", "other.example"].map(of);
+        (first >= 1 && other >= 1 && first + other == hits).then_some(())
+    });
     own.end();
     let log = own.log("access");
     let ours = log.lines().filter(|line| line.starts_with("10.77.0.1|"));
