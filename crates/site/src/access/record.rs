@@ -9,6 +9,7 @@ use lowroad_engine::Exchange;
 use lowroad_http::h1::first_line;
 use lowroad_http::request::{PartialRequest, Request};
 use lowroad_http::status::StatusCode;
+use lowroad_http::version::HttpVersion;
 use lowroad_log::AccessEntry;
 
 use super::outcome::{OutcomeWords, RequestOutcome};
@@ -125,12 +126,20 @@ impl AccessRecord {
 
     /// Appends a request line in the form of HTTP/1.
     fn push_line(&mut self, method: &[u8], target: &[u8], exchange: &Exchange) {
-        self.parts.extend_from_slice(method);
-        self.parts.push(b' ');
+        // Constants of known length are copied without a call.
+        match method {
+            b"GET" => self.parts.extend_from_slice(b"GET "),
+            _ => {
+                self.parts.extend_from_slice(method);
+                self.parts.push(b' ');
+            }
+        }
         self.parts.extend_from_slice(target);
-        self.parts.push(b' ');
-        self.parts
-            .extend_from_slice(exchange.protocol.as_str().as_bytes());
+        self.parts.extend_from_slice(match exchange.protocol {
+            HttpVersion::Http10 => b" HTTP/1.0",
+            HttpVersion::Http11 => b" HTTP/1.1",
+            HttpVersion::Http2 => b" HTTP/2.0",
+        });
     }
 
     /// Appends host, Referer and User-Agent after the request line.
@@ -240,7 +249,6 @@ fn beginning(text: &[u8]) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use lowroad_engine::ListenerId;
-    use lowroad_http::version::HttpVersion;
 
     use super::*;
 
