@@ -2,6 +2,7 @@
 //! HTTP version, which the engine handles.
 
 mod extra_headers;
+mod grpc_error;
 
 use bytes::Bytes;
 use lowroad_config::{BandwidthLimit, FixedResponse};
@@ -20,6 +21,7 @@ use lowroad_http::refusal::RequestRefusal;
 use lowroad_http::request::Request;
 use lowroad_http::status::StatusCode;
 use lowroad_http::stored_head::StoredSection;
+use lowroad_http::version::HttpVersion;
 use lowroad_limits::RefusalReason;
 use lowroad_request_conditions::ConditionInput;
 use lowroad_site_rules::SiteFields;
@@ -29,6 +31,7 @@ use crate::is_from_daemon;
 use crate::sites::SitePath;
 use extra_headers::ProgramFields;
 pub use extra_headers::{ExtraHeaders, HeaderLines};
+use grpc_error::GrpcError;
 
 /// The value of Allow for files.
 const ALLOW: &str = "GET, HEAD, OPTIONS";
@@ -523,7 +526,7 @@ impl RequestResponder<'_, '_> {
             explanation,
             fields: &all,
         };
-        write_page(&page, self.response);
+        self.write_error(&page);
     }
 
     /// Refuses a target that is not a valid path.
@@ -560,7 +563,33 @@ impl RequestResponder<'_, '_> {
             explanation,
             fields,
         };
-        write_page(&page, self.response);
+        self.write_error(&page);
+    }
+
+    fn write_error(&mut self, page: &ErrorBody<'_>) {
+        let status = page.status;
+        // A client of gRPC can't read a page. gRPC is defined for HTTP/2 only.
+        if self.exchange.protocol == HttpVersion::Http2
+            && grpc_error::is_call(self.request.fields())
+        {
+            let explanation = page.explanation;
+            let explanation = explanation.unwrap_or_else(|| error_page::explanation(status));
+            self.grpc_error(&GrpcError::new(status, explanation), page.fields);
+        } else {
+            write_page(page, self.response);
+        }
+    }
+
+    /// Sends an error of gRPC, in a response of only a head. The log has the status of HTTP.
+    fn grpc_error(&mut self, error: &GrpcError, fields: &[(&str, &[u8])]) {
+        let mut head = self.response.head(StatusCode::OK);
+        head.field("Content-Type", b"application/grpc");
+        head.field("grpc-status", error.code.as_bytes());
+        head.field("grpc-message", error.message.as_bytes());
+        for (name, value) in fields {
+            head.field(name, value);
+        }
+        head.end(BodyLen::Known(0));
     }
 }
 

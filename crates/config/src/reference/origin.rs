@@ -174,6 +174,9 @@ A request that the server refused (REFUSED_STREAM) or had not begun when it anno
 connection, whatever its method. A malformed frame, more than 10,000 frames a second that carry nothing (PING, SETTINGS, empty DATA; a burst of 50,000), 1,000 reset streams a second (a burst of 10,000), a head of more
 than 64 KiB or a block in more than 8 CONTINUATION frames end the connection: its requests get 502, and count as failures of the server (`malformed`). After a timeout the server gets a PING; the
 connection is closed if nothing follows for 5 s, and also after 60 s without requests. Upgrades such as WebSocket are not passed over HTTP/2: use a route with HTTP/1.1 for them.
+
+Errors of Lowroad itself (502, 504, refusals) have `grpc-status` and `grpc-message` for calls of gRPC (`application/grpc` over HTTP/2), with status 200 and without an error page; the
+log has the status of HTTP: 502, 503, 504 and 429 are UNAVAILABLE (14), 413 RESOURCE_EXHAUSTED (8).
 "#,
 };
 

@@ -561,3 +561,27 @@ fn request_without_a_stream_fails_after_the_connect_timeout_or_tries_the_next_se
             .all(|it| it.field(":path") == Some("/two/b"))
     );
 }
+
+#[test]
+fn calls_of_grpc_get_errors_as_a_status() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let url = format!("h2c://{}", listener.local_addr().expect("an address"));
+    drop(listener);
+    let folder = TempFolder::new();
+    let front = front_of(&url, &folder, "");
+    let mut peer = Peer::connect(front.address());
+    for (content_type, status) in [("application/grpc", 200), ("application/json", 502)] {
+        let lines = format!("content-type: {content_type}\r\nte: trailers\r\n");
+        let stream = peer.begin_post("/s", lines.as_bytes());
+        peer.end_tunnel(stream);
+        let response = peer.receive_response(stream);
+        assert_eq!(response.status, status, "{response:?}");
+        let is_grpc = status == 200;
+        assert_eq!(response.lines.contains("grpc-status: 14\n"), is_grpc);
+        assert_eq!(
+            response.lines.contains("grpc-message: This is fault"),
+            is_grpc
+        );
+        assert_eq!(response.ended_with_head, is_grpc, "{response:?}");
+    }
+}
