@@ -394,12 +394,21 @@ impl<'a> StorableFields<'a> {
         }
     }
 
-    /// Discards the explicit lifetime and the demands for validation, but not the permission for shared caches.
+    /// Discards the explicit lifetime and the demands for validation. A response that could be used only after validation
+    /// was not permitted for reuse by others, whatever else it says.
     fn discard_lifetime(&mut self) {
+        let control = &self.control;
+        let is_zero = |secs: cache_control::DeltaSeconds| secs.secs() == Some(0);
+        let demands_validation = control.no_cache
+            || self.pragma_no_cache
+            || is_zero(control.max_age)
+            || is_zero(control.s_maxage);
+        self.is_targeted &= !demands_validation;
         self.times.expires = freshness::SingletonField::Absent;
         self.pragma_no_cache = false;
         self.control = CacheControl {
-            public: self.control.public || self.control.s_maxage.secs().is_some(),
+            public: !demands_validation && (control.public || control.s_maxage.secs().is_some()),
+            must_revalidate_directive: false,
             max_age: cache_control::DeltaSeconds::Absent,
             s_maxage: cache_control::DeltaSeconds::Absent,
             no_cache: false,
@@ -518,7 +527,8 @@ fn check_storable(
     }
     let is_cookie_allowed = match policy.cookies {
         CookiePolicy::Never => false,
-        CookiePolicy::Shared => is_for_shared_caches,
+        // The lifetime of the operator is longer than the one for which the origin permitted sharing.
+        CookiePolicy::Shared => is_for_shared_caches && policy.ttl_scope != TtlScope::Override,
         CookiePolicy::Always => true,
     };
     match storable.sets_cookie && !is_cookie_excluded && !is_cookie_allowed {
@@ -596,7 +606,8 @@ fn is_storable_status(status: u16) -> bool {
 
 /// Whether the status may be stored without an explicit freshness lifetime (RFC 9110 §15.1). 304 is included because it
 /// stands for a 200 if the client's request was conditional.
-fn is_heuristically_cacheable(status: u16) -> bool {
+#[must_use]
+pub fn is_heuristically_cacheable(status: u16) -> bool {
     matches!(
         status,
         200 | 203 | 204 | 206 | 300 | 301 | 304 | 308 | 404 | 405 | 410 | 414 | 501

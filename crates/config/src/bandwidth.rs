@@ -6,6 +6,8 @@ use crate::value::{self, InvalidValue};
 
 /// The minimum rate, in bytes per second.
 const RATE_MIN: u64 = 1024;
+/// The maximum rate, in bytes per second.
+const RATE_MAX: u64 = 1 << 40;
 
 /// Reads `rate` and `after` of a site or a route.
 pub(crate) fn bandwidth(section: &ConfigSection<'_>) -> Option<BandwidthLimit> {
@@ -36,10 +38,11 @@ pub(crate) fn is_bandwidth(text: &str) -> bool {
 /// A bandwidth: `500KB/s`, `1MB/s`.
 fn bytes_per_s(text: &str) -> Result<u64, InvalidValue> {
     let rate = text.strip_suffix("B/s").and_then(|it| value::size(it).ok());
-    rate.filter(|rate| *rate >= RATE_MIN).ok_or(InvalidValue {
-        expected: "a bandwidth",
-        allowed: "at least 1KB/s: 500KB/s, 1MB/s, 1GB/s (powers of 1024)",
-    })
+    rate.filter(|rate| (RATE_MIN..=RATE_MAX).contains(rate))
+        .ok_or(InvalidValue {
+            expected: "a bandwidth",
+            allowed: "1KB/s to 1024GB/s, such as 500KB/s or 1MB/s (powers of 1024)",
+        })
 }
 
 fn len(text: &str) -> Result<u64, InvalidValue> {

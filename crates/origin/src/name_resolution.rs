@@ -317,6 +317,10 @@ where
             drop(upstream);
             // Without members requests fail, so the look-up is retried sooner.
             let pause = match has_members {
+                // A server that is missing in an answer gets requests until the next one.
+                true if members.has_misses() => {
+                    ttl.map_or(name.interval, |it| it.min(name.interval))
+                }
                 true => ttl.unwrap_or(name.interval),
                 false => name.retry_interval,
             };

@@ -2,7 +2,9 @@
 //!
 //! The conditions on the request are evaluated when the handler is called, and the statuses when it has responded.
 
-use lowroad_cache::storage_policy::{StoragePolicy, StorageRefusal, TtlScope};
+use lowroad_cache::storage_policy::{
+    StoragePolicy, StorageRefusal, TtlScope, is_heuristically_cacheable,
+};
 use lowroad_config::{CACHE_RULES_MAX, CacheRule, CacheRuleAction, PathPattern, StatusRange};
 use lowroad_request_conditions::{ConditionInput, ConditionSet, FindSwitch, condition_text};
 
@@ -25,6 +27,17 @@ struct PreparedRule {
 pub struct CacheRuleSet(u64);
 
 const _: () = assert!(CACHE_RULES_MAX <= u64::BITS as usize);
+
+impl PreparedRule {
+    /// Whether the rule applies to responses with this status. A lifetime for errors and redirects is only meant by a rule
+    /// that names them: otherwise the refusal of one client's request would be stored for all.
+    fn applies_to(&self, status: u16) -> bool {
+        match self.statuses.is_empty() {
+            true => self.action == CacheRuleAction::NoStore || is_heuristically_cacheable(status),
+            false => self.statuses.iter().any(|it| it.contains(status)),
+        }
+    }
+}
 
 impl CacheRuleSet {
     /// No rules.
@@ -81,9 +94,7 @@ impl CacheRules {
         policy: StoragePolicy,
     ) -> Result<StoragePolicy, StorageRefusal> {
         let mut matching = self.in_set(set);
-        let found = matching.find(|rule| {
-            rule.statuses.is_empty() || rule.statuses.iter().any(|it| it.contains(status))
-        });
+        let found = matching.find(|rule| rule.applies_to(status));
         // A rule replaces the whole `ttl` of the route, also with a shorter one.
         match found.map(|rule| rule.action) {
             None => Ok(policy),

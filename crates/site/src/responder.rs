@@ -568,8 +568,9 @@ impl RequestResponder<'_, '_> {
 
     fn write_error(&mut self, page: &ErrorBody<'_>) {
         let status = page.status;
-        // A client of gRPC can't read a page. gRPC is defined for HTTP/2 only.
+        // A client of gRPC can't read a page. gRPC is defined for POST over HTTP/2 only.
         if self.exchange.protocol == HttpVersion::Http2
+            && self.request.method == Method::Post
             && grpc_error::is_call(self.request.fields())
         {
             let explanation = page.explanation;
@@ -584,6 +585,8 @@ impl RequestResponder<'_, '_> {
     fn grpc_error(&mut self, error: &GrpcError, fields: &[(&str, &[u8])]) {
         let mut head = self.response.head(StatusCode::OK);
         head.field("Content-Type", b"application/grpc");
+        // The status 200 must not be taken for that of a page.
+        head.field("Cache-Control", b"no-store");
         head.field("grpc-status", error.code.as_bytes());
         head.field("grpc-message", error.message.as_bytes());
         for (name, value) in fields {

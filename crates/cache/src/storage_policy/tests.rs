@@ -343,3 +343,54 @@ fn ttl_of_a_rule_is_for_any_status_and_may_override_the_response() {
         );
     }
 }
+
+#[test]
+fn operators_lifetime_does_not_share_personal_responses() {
+    let policy = StoragePolicy {
+        ttl_secs: Some(60),
+        ttl_scope: TtlScope::Override,
+        ..StoragePolicy::ORIGIN
+    };
+    let refusal = |is_authorized: bool, lines: &[(&str, &str)]| {
+        let directives = RequestDirectives {
+            is_authorized,
+            ..RequestDirectives::GET
+        };
+        let fields = lines
+            .iter()
+            .map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+        decide(&policy, &directives, 200, fields, &RECEIVED).err()
+    };
+    for control in [
+        "no-cache, must-revalidate",
+        "max-age=0, must-revalidate",
+        "max-age=9, must-revalidate",
+        "s-maxage=0",
+        "public, no-cache",
+        "public, max-age=0",
+    ] {
+        let line = ("Cache-Control", control);
+        assert_eq!(
+            refusal(true, &[line]),
+            Some(StorageRefusal::Authorization),
+            "{control}"
+        );
+        assert_eq!(
+            refusal(false, &[line, ("Set-Cookie", "a=b")]),
+            Some(StorageRefusal::SetCookie),
+            "{control}"
+        );
+        assert_eq!(refusal(false, &[line]), None, "{control}");
+    }
+    let shared = ("Cache-Control", "public, max-age=9");
+    assert_eq!(refusal(true, &[shared]), None);
+    assert_eq!(
+        refusal(false, &[shared, ("Set-Cookie", "a=b")]),
+        Some(StorageRefusal::SetCookie)
+    );
+    let targeted = ("CDN-Cache-Control", "max-age=0");
+    assert_eq!(
+        refusal(false, &[targeted, ("Set-Cookie", "a=b")]),
+        Some(StorageRefusal::SetCookie)
+    );
+}

@@ -14,7 +14,7 @@ const ROUTE_KEYS: &[KeyReference] = &[
     KeyReference::with_default("missing", "boolean", "false", "Apply only to paths without a file."),
     KeyReference::with_default("timeout", "duration, 1ms to 24h", "\"30s\"", "From the complete request (with `request_buffering = false`, its head) to the head of the response, and between two parts of a body. Longer: 504."),
     KeyReference::with_described_default("body_len_max", "size, up to 1024G", "that of the site", "The body of a request, if less is allowed than for other routes. Longer: 413."),
-    KeyReference::with_described_default("rate", "bandwidth: `\"1MB/s\"`, at least 1KB/s", "that of the site", "The bandwidth of each response."),
+    KeyReference::with_described_default("rate", "bandwidth: `\"1MB/s\"`, 1KB/s to 1024GB/s", "that of the site", "The bandwidth of each response."),
     KeyReference::with_described_default("after", "size", "0", "The bytes at the start of a body that are sent without `rate`.").only_with(&["rate"]),
     KeyReference::with_default("concurrency", "1 to 65536", "256", "Concurrent requests. Others: 503. One client may have all of it, except with `origin` (`client_share`)."),
     KeyReference::with_default("client_share", "1 to 100", "75", "The share of `concurrency`, and of `tunnels`, that one client may use while no other client uses any, in percent. Its share shrinks as others use more: a client is admitted while it has at most this share of its own and the free places together. Beyond: 503. A client is an IPv4 address, or the first 64 bits of an IPv6 address. Behind a proxy that doesn't report clients, all requests are from one client: `100` switches the bound off.").only_with(&["origin"]),
@@ -317,12 +317,12 @@ const CACHE_RULE_KEYS: &[KeyReference] = &[
     KeyReference::optional(
         "status",
         "`\"2xx\"`, `\"3xx\"`, `\"4xx\"`, `\"5xx\"` or 200 to 599, or list of them",
-        "The statuses of responses; without it, all.",
+        "The statuses of responses; without it, all with `no_store`, with `ttl` those that are stored without a lifetime of their own (200, 203, 204, 300, 301, 308, 404, 405, 410, 414, 501).",
     ),
     KeyReference::optional(
         "ttl",
         "duration, up to 10y",
-        "The freshness lifetime of responses without one; also with statuses that are otherwise not stored without one.",
+        "The freshness lifetime of responses without one; also of those with statuses that are otherwise not stored without one, if `status` names them.",
     ),
     KeyReference::with_default(
         "override",

@@ -93,7 +93,7 @@ pub(super) const SITE: TableReference = TableReference {
         ),
         KeyReference::optional(
             "rate",
-            "bandwidth: `\"1MB/s\"`, at least 1KB/s",
+            "bandwidth: `\"1MB/s\"`, 1KB/s to 1024GB/s",
             "The bandwidth of each response, for its body. Bodies of a few KiB that are sent with their head are not slowed down. The softirq level leaves the site to the server.",
         ),
         KeyReference::with_default(

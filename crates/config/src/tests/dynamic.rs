@@ -1443,7 +1443,7 @@ fn bandwidth_is_limited_for_sites_routes_and_rules() {
     for (lines, problem) in [
         (
             "rate = \"1MB\"",
-            "\"1MB\" is not a bandwidth (allowed: at least 1KB/s",
+            "\"1MB\" is not a bandwidth (allowed: 1KB/s to 1024GB/s",
         ),
         ("rate = \"100B/s\"", "\"100B/s\" is not a bandwidth"),
         (

@@ -9,6 +9,9 @@ mod answer;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -42,6 +45,8 @@ const TTL_MAX: Duration = Duration::from_secs(3_600);
 pub struct DnsResolver {
     /// The name servers; empty: those of `/etc/resolv.conf`.
     servers: Vec<SocketAddr>,
+    /// The position of the name server that answered last: a silent one before it would delay each query.
+    answering: Arc<AtomicUsize>,
     runtime: Handle,
 }
 
@@ -59,7 +64,11 @@ impl NameResolver for DnsResolver {
 impl DnsResolver {
     /// A resolver that asks these name servers, with tasks of a runtime.
     pub fn new(servers: Vec<SocketAddr>, runtime: Handle) -> DnsResolver {
-        DnsResolver { servers, runtime }
+        DnsResolver {
+            servers,
+            answering: Arc::default(),
+            runtime,
+        }
     }
 
     /// Resolves a name while a configuration is loaded; blocks for a short time. Without an answer, the look-up is repeated
@@ -80,7 +89,10 @@ impl DnsResolver {
             true => system_servers().await?,
             false => self.servers.clone(),
         };
-        let query = DnsQuery { servers: &servers };
+        let query = DnsQuery {
+            servers: &servers,
+            answering: &self.answering,
+        };
         // The ports of a service are in its records.
         match port {
             0 => query.service(host).await,
@@ -108,6 +120,8 @@ async fn system_servers() -> io::Result<Vec<SocketAddr>> {
 /// Queries to name servers.
 struct DnsQuery<'s> {
     servers: &'s [SocketAddr],
+    /// As in [`DnsResolver`].
+    answering: &'s AtomicUsize,
 }
 
 impl DnsQuery<'_> {
@@ -223,10 +237,15 @@ impl DnsQuery<'_> {
     /// The answer of the first name server that has one.
     async fn ask(&self, name: &str, kind: TYPE) -> io::Result<Vec<u8>> {
         let mut failure = io::Error::other("no name server");
-        for server in std::iter::repeat_n(self.servers, ROUNDS).flatten() {
-            let asked = with_timeout(QUERY_TIMEOUT, ask_server(*server, name, kind)).await;
+        let (count, first) = (self.servers.len(), self.answering.load(Relaxed));
+        for index in (0..count * ROUNDS).map(|number| (first + number) % count) {
+            let server = self.servers[index];
+            let asked = with_timeout(QUERY_TIMEOUT, ask_server(server, name, kind)).await;
             match asked {
-                Ok(bytes) => return Ok(bytes),
+                Ok(bytes) => {
+                    self.answering.store(index, Relaxed);
+                    return Ok(bytes);
+                }
                 // The name server is sure; others say the same.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(error),
                 Err(error) => {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use lowroad_config::{MirrorConfig, RouteConfig};
 use lowroad_engine::WorkerHandle;
 use lowroad_engine::stream::{StreamItem, stream};
@@ -64,8 +64,8 @@ pub struct PendingCopy {
     permit: CopyPermit,
     request: HandlerRequest,
     worker: usize,
-    pieces: Vec<Bytes>,
-    len: u64,
+    /// The body so far, copied: the pieces of a client that sends single bytes would take a hundred times their length.
+    body: BytesMut,
 }
 
 /// Counts a copy in progress until it is dropped.
@@ -142,8 +142,7 @@ impl RequestMirror {
             permit,
             request: without_body(request),
             worker,
-            pieces: Vec::new(),
-            len: 0,
+            body: BytesMut::new(),
         };
         // The body is not received yet: the request itself reads it.
         if request.body.stream.is_some() {
@@ -180,27 +179,26 @@ impl PendingCopy {
     pub fn push(&mut self, piece: &Bytes) -> bool {
         let mirror = &self.permit.0;
         // A chunked body has no announced length, so each piece is counted.
-        self.len += piece.len() as u64;
-        if self.len > mirror.config.body_len_max {
+        let len = self.body.len() as u64 + piece.len() as u64;
+        if len > mirror.config.body_len_max {
             mirror.counters.too_large.fetch_add(1, Relaxed);
             return false;
         }
-        // `Bytes` is reference-counted, so nothing is copied.
-        self.pieces.push(piece.clone());
+        self.body.extend_from_slice(piece);
         true
     }
 
     /// Sends the copy in a task of the request's worker.
     pub fn send(mut self) {
-        if !self.pieces.is_empty() {
+        if !self.body.is_empty() {
+            let body = std::mem::take(&mut self.body).freeze();
+            let len = body.len() as u64;
             let (sender, stream) = stream(usize::MAX);
-            for piece in std::mem::take(&mut self.pieces) {
-                // `push` cannot fail: this function holds the receiver.
-                let _ = sender.push(piece);
-            }
+            // `push` cannot fail: this function holds the receiver.
+            let _ = sender.push(body);
             sender.end();
             self.request.body = RequestBody {
-                len: Some(self.len),
+                len: Some(len),
                 stream: Some(stream),
             };
         }

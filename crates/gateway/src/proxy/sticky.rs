@@ -256,8 +256,15 @@ impl StickySessions {
 fn exclude_cookie_from_caches(fields: &mut ResponseFields) {
     let has = |name: &str| fields.values(name).next().is_some();
     // The application's own cookie would be removed as well, although the response may be for one client; and caches that
-    // read a field with a lifetime of their own ignore Cache-Control (RFC 9213 §2.2).
-    match has("Set-Cookie") || has("CDN-Cache-Control") || has("Surrogate-Control") {
+    // read a field with a lifetime of their own ignore Cache-Control (RFC 9213 §2.2). `Pragma: no-cache` counts only without
+    // Cache-Control (RFC 9111 §5.4).
+    let names = [
+        "Set-Cookie",
+        "CDN-Cache-Control",
+        "Surrogate-Control",
+        "Pragma",
+    ];
+    match names.into_iter().any(has) {
         true => make_private(fields),
         false => fields.push("Cache-Control", b"private=\"set-cookie\""),
     }

@@ -67,6 +67,11 @@ impl ResolvedMembers {
         changes
     }
 
+    /// Whether an address was missing in the last answer.
+    pub fn has_misses(&self) -> bool {
+        self.addresses.iter().any(|entry| entry.misses > 0)
+    }
+
     /// The addresses with their members.
     pub fn iter(&self) -> impl Iterator<Item = (SocketAddr, MemberId)> {
         self.addresses.iter().map(|it| (it.address, it.member))

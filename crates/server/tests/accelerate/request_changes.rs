@@ -324,6 +324,7 @@ fn rules_give_lifetimes_by_status_path_and_condition() {
             "/500" => ("500 Internal Server Error", ""),
             "/404" => ("404 Not Found", "Cache-Control: no-cache\r\n"),
             "/img/private" => ("200 OK", "Cache-Control: private\r\n"),
+            "/img/refused" => ("400 Bad Request", ""),
             "/img/x" => ("200 OK", "Cache-Control: no-cache, max-age=0\r\n"),
             _ => ("200 OK", "Cache-Control: max-age=60\r\n"),
         };
@@ -345,6 +346,8 @@ fn rules_give_lifetimes_by_status_path_and_condition() {
         ("/404", false),
         ("/img/x", true),
         ("/img/private", false),
+        // The refusal of one client's request is not the response for all: no rule names its status.
+        ("/img/refused", false),
     ] {
         // The text has the number of the request at the origin.
         let first = front.get(target, "");

@@ -48,6 +48,7 @@ impl SiteFingerprint {
             // These decide whether a response is sent, and about fields that are not stored.
             cors: Vec::new(),
             maintenance: Default::default(),
+            bandwidth: None,
             canonical_host: None,
             trailing_slash: Default::default(),
             // Responses do not depend on certificates and TLS versions.
