@@ -16,6 +16,9 @@ struct TableKey {
 /// The key of a rule in place of those that the parser refuses.
 const REFUSAL: &str = "deny = 503";
 
+/// Keys of a route that neither select requests nor change them; without one, its default is in force.
+const ROUTE_LIMITS: [&str; 2] = ["timeout =", "body_len_max ="];
+
 /// A table of the configuration.
 #[derive(Clone, Debug, Default)]
 pub struct ConfigTable {
@@ -33,7 +36,7 @@ impl ConfigTable {
     /// A table without keys: `[[site.route]]`.
     pub fn new(header: &str) -> ConfigTable {
         ConfigTable {
-            header: header.to_string(),
+            header: one_line(header),
             ..ConfigTable::default()
         }
     }
@@ -76,15 +79,48 @@ impl ConfigTable {
     /// Adds a key of a directive.
     pub fn push(&mut self, key: &str, value: &str, entry: Option<usize>) {
         self.keys.push(TableKey {
-            text: format!("{key} = {value}"),
+            text: one_line(&format!("{key} = {value}")),
             entry,
             is_disabled: false,
         });
     }
 
+    /// Comments out all keys, and returns the directives of the table.
+    fn disable(&mut self) -> impl Iterator<Item = usize> {
+        self.is_disabled = true;
+        let keys = self.keys.iter().filter_map(|key| key.entry);
+        self.entries.iter().copied().chain(keys)
+    }
+
+    /// The rule that refuses the requests of the table, of which a key may be what the parser refuses.
+    fn refusal(&self, refused: Option<usize>) -> ConfigTable {
+        let name = match &*self.header {
+            "[[site.route]]" => "pattern = ",
+            "[[site.redirect]]" => "from = ",
+            _ => "",
+        };
+        let mut keys = self.keys.iter().enumerate();
+        let pattern = keys.find_map(|(index, key)| {
+            let is_usable = !name.is_empty() && refused != Some(index);
+            key.text.strip_prefix(name).filter(|_| is_usable)
+        });
+        ConfigTable::new("[[site.rule]]")
+            .comment("Until a refused table below is mended.")
+            .optional_key("pattern", pattern)
+            .key("deny", "503")
+    }
+
+    /// Whether requests become less restricted without the table.
+    fn closes_its_site(&self) -> bool {
+        matches!(
+            &*self.header,
+            "[site.tls]" | "[[site.route]]" | "[[site.redirect]]"
+        )
+    }
+
     /// Whether it is a rule that refuses or admits requests, still with the keys that say how.
     fn is_guard(&self) -> bool {
-        let guards = ["deny =", "auth =", "forward_auth =", "close ="];
+        let guards = ["deny =", "auth =", "forward_auth =", "close =", "respond ="];
         let mut keys = self.keys.iter().filter(|it| !it.is_disabled);
         self.header == "[[site.rule]]"
             && keys.any(|key| guards.iter().any(|guard| key.text.starts_with(guard)))
@@ -174,37 +210,71 @@ impl ConfigDocument {
             LineOrigin::Header(table) => (table, None),
             LineOrigin::Key(table, key) => (table, Some(key)),
         };
-        let header = self.tables[table].header.clone();
-        let disabled = &mut self.tables[table];
         // Without the header of a [[site]], its subtables would belong to the previous site.
-        if disabled.is_essential {
-            let key = &mut disabled.keys[key?];
-            key.is_disabled = true;
-            return Some(key.entry.into_iter().collect());
+        if self.tables[table].is_essential {
+            return self.disable_essential_key(table, key?);
         }
+        // Fields and environment may protect what the route leads to.
+        let (table, key) = match self.route_of(table) {
+            Some(route) => (route, None),
+            None => (table, key),
+        };
+        let disabled = &mut self.tables[table];
         disabled.comments.push(format!("By hand: {reason}"));
         // What a rule protects must not become open.
         if disabled.is_guard() {
             disabled.refuse_instead(key);
             return Some(disabled.entries.clone());
         }
-        let mut entries = Vec::new();
-        // Subtables belong to the table before them.
-        let prefix = format!("[{}.", header.trim_matches(['[', ']']));
-        for (index, table) in self.tables[table..].iter_mut().enumerate() {
-            if index > 0 && !table.header.starts_with(&prefix) {
-                break;
+        if let Some(key) = key.filter(|_| disabled.header == "[[site.route]]") {
+            let key = &mut disabled.keys[key];
+            if ROUTE_LIMITS.iter().any(|it| key.text.starts_with(it)) {
+                key.is_disabled = true;
+                return Some(disabled.entries.clone());
             }
-            table.is_disabled = true;
-            entries.extend(
-                table
-                    .entries
-                    .iter()
-                    .copied()
-                    .chain(table.keys.iter().filter_map(|key| key.entry)),
-            );
+        }
+        let refusal = disabled.closes_its_site().then(|| disabled.refusal(key));
+        // Subtables belong to the table before them.
+        let prefix = format!("[{}.", disabled.header.trim_matches(['[', ']']));
+        let mut entries: Vec<usize> = disabled.disable().collect();
+        let below = self.tables[table + 1..].iter_mut();
+        for table in below.take_while(|it| it.header.starts_with(&prefix)) {
+            entries.extend(table.disable());
+        }
+        self.refuse_first(table, refusal);
+        Some(entries)
+    }
+
+    /// Comments out a key of a table that stays.
+    fn disable_essential_key(&mut self, table: usize, key: usize) -> Option<Vec<usize>> {
+        let disabled = &mut self.tables[table];
+        let key = &mut disabled.keys[key];
+        key.is_disabled = true;
+        let entries = key.entry.into_iter().collect();
+        // Without its names or listeners, a site would answer other requests.
+        let selects = ["names =", "listen ="];
+        let is_selecting = selects.iter().any(|it| key.text.starts_with(it));
+        if is_selecting && disabled.header == "[[site]]" {
+            let refusal = disabled.refusal(None);
+            self.refuse_first(table, Some(refusal));
         }
         Some(entries)
+    }
+
+    /// The route of a subtable.
+    fn route_of(&self, table: usize) -> Option<usize> {
+        let is_part = self.tables[table].header.starts_with("[site.route.");
+        let mut before = self.tables[..table].iter();
+        is_part.then(|| before.rposition(|it| it.header == "[[site.route]]"))?
+    }
+
+    /// Adds a rule in front of all others of the site to which a table belongs.
+    fn refuse_first(&mut self, table: usize, refusal: Option<ConfigTable>) {
+        let mut before = self.tables[..=table].iter();
+        let site = before.rposition(|it| it.header == "[[site]]");
+        if let (Some(site), Some(refusal)) = (site, refusal) {
+            self.tables.insert(site + 1, refusal);
+        }
     }
 
     fn render(&self) -> (String, Vec<LineOrigin>) {
@@ -223,15 +293,15 @@ impl ConfigDocument {
                 origin
             });
         };
-        for comment in &self.head {
-            line(comment, true, LineOrigin::None);
+        for comment in self.head.iter().flat_map(|it| comment_lines(it)) {
+            line(&comment, true, LineOrigin::None);
         }
         for (index, table) in self.tables.iter().enumerate() {
             if index > 0 || !self.head.is_empty() {
                 line("", false, LineOrigin::None);
             }
-            for comment in &table.comments {
-                line(comment, true, LineOrigin::None);
+            for comment in table.comments.iter().flat_map(|it| comment_lines(it)) {
+                line(&comment, true, LineOrigin::None);
             }
             line(&table.header, table.is_disabled, LineOrigin::Header(index));
             for (number, key) in table.keys.iter().enumerate() {
@@ -244,6 +314,17 @@ impl ConfigDocument {
         }
         (text, origins)
     }
+}
+
+/// A header or a key without the ends of lines that could begin another.
+fn one_line(text: &str) -> String {
+    text.replace(['\n', '\r'], " ")
+}
+
+/// The lines of a comment. TOML has no control characters in comments.
+fn comment_lines(text: &str) -> impl Iterator<Item = String> {
+    let lines = text.split(['\n', '\r']);
+    lines.map(|line| line.replace(char::is_control, " "))
 }
 
 #[cfg(test)]
@@ -316,6 +397,83 @@ mod tests {
         );
         assert!(
             text.contains("# [site.route.env]\n# A = 1\n\n[[site.route]]\npattern = \"/b\""),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn refused_tables_close_their_requests() {
+        // The line of the refused key, and the rule in its place.
+        for (table, line, expected) in [
+            (
+                ConfigTable::new("[site.tls]").key("client_ca", "1"),
+                5,
+                "deny = 503\n",
+            ),
+            (
+                ConfigTable::new("[[site.route]]")
+                    .key("pattern", "\"*.php\"")
+                    .key("origin", "7"),
+                6,
+                "pattern = \"*.php\"\ndeny = 503\n",
+            ),
+            (
+                ConfigTable::new("[[site.route]]").key("pattern", "7"),
+                5,
+                "deny = 503\n",
+            ),
+            (
+                ConfigTable::new("[[site.redirect]]")
+                    .key("from", "\"/a\"")
+                    .key("to", "7"),
+                6,
+                "pattern = \"/a\"\ndeny = 503\n",
+            ),
+        ] {
+            let mut document = ConfigDocument::default();
+            document.push(ConfigTable::essential("[[site]]").key("names", "\"a\""));
+            document.push(table);
+            document.disable_line(line, "x").expect("a line");
+            let text = document.to_text();
+            let (first, rest) = text.split_once("[[site.rule]]\n").expect("a rule");
+            assert!(first.starts_with("[[site]]"), "{text}");
+            assert!(rest.starts_with(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn routes_keep_all_but_a_refused_limit() {
+        let mut document = ConfigDocument::default();
+        let route = ConfigTable::new("[[site.route]]").entry(1);
+        document.push(route.key("pattern", "\"/\"").key("timeout", "\"9000d\""));
+        assert_eq!(document.disable_line(3, "timeout: x"), Some(vec![1]));
+        let text = document.to_text();
+        assert!(
+            text.contains("\n[[site.route]]\npattern = \"/\"\n# timeout"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn site_without_its_names_refuses_requests() {
+        let mut document = ConfigDocument::default();
+        document.push(ConfigTable::essential("[[site]]").key("names", "7"));
+        document.disable_line(2, "names: x").expect("a line");
+        let text = document.to_text();
+        assert!(text.contains("# names = 7\n"), "{text}");
+        assert!(text.ends_with("[[site.rule]]\ndeny = 503\n"), "{text}");
+    }
+
+    #[test]
+    fn line_ends_begin_no_lines_of_the_configuration() {
+        let evil = "1\n[[site]]\r\nroot = \"/\"";
+        let mut document = ConfigDocument::new(vec![evil.to_string()]);
+        let table = ConfigTable::new(&format!("[map.{evil}]")).comment(evil);
+        document.push(table.key("a", evil));
+        let text = document.to_text();
+        let starts = |line: &str| ["#", "[map.", "a ="].iter().any(|it| line.starts_with(it));
+        assert!(
+            text.lines().all(|line| line.is_empty() || starts(line)),
             "{text}"
         );
     }

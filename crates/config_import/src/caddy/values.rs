@@ -2,7 +2,10 @@
 
 use crate::toml_values::{quoted, time};
 
-/// A duration as a value in TOML: `1m30s`, `500ms`, `2d`.
+/// The longest time that keys of Lowroad accept.
+const MILLISECONDS_MAX: u64 = 86_400_000;
+
+/// A duration as a value in TOML: `1m30s`, `500ms`, `2h`; at most a day.
 pub fn duration(text: &str) -> Option<String> {
     let mut milliseconds: u64 = 0;
     let mut rest = text;
@@ -21,7 +24,7 @@ pub fn duration(text: &str) -> Option<String> {
         milliseconds = milliseconds.checked_add(count.checked_mul(unit)?)?;
         rest = &rest[digits + len..];
     }
-    match milliseconds {
+    match milliseconds.min(MILLISECONDS_MAX) {
         0 => None,
         it if it.is_multiple_of(1000) => Some(time(it / 1000)),
         it => Some(quoted(&format!("{it}ms"))),
@@ -58,6 +61,7 @@ mod tests {
             ("1m30s", Some("\"90s\"")),
             ("500ms", Some("\"500ms\"")),
             ("2h", Some("\"2h\"")),
+            ("9000d", Some("\"1d\"")),
             ("x", None),
         ] {
             assert_eq!(duration(text).as_deref(), expected, "{text}");

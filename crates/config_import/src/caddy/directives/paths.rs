@@ -22,14 +22,10 @@ impl SiteReader<'_> {
             }
         };
         let text = args.first().map_or("", |it| it.text.as_str());
-        let folder = text.trim_end_matches('/').to_string();
-        // Lowroad has the same placeholder for the host in a root.
-        if folder.replace("{host}", "").contains('{') {
-            return DirectiveOutcome::ByHand("a root has no placeholders but {host}".to_string());
-        }
-        let folder = match std::path::absolute(&folder) {
-            Ok(path) if !folder.is_empty() => path.to_string_lossy().into_owned(),
-            _ => folder,
+        // Without its folder, a file server would send files of another.
+        let Some(folder) = folder_of(text) else {
+            let way = "a root has no placeholders but {host}";
+            return self.refuse(scope, directive, way);
         };
         match target {
             None => scope.root = Some(folder),
@@ -40,9 +36,7 @@ impl SiteReader<'_> {
                 scope.special_roots.push((selector, folder));
             }
             Some(_) => {
-                return DirectiveOutcome::ByHand(
-                    "use an [[site.alias]] for the folder".to_string(),
-                );
+                return self.refuse(scope, directive, "use an [[site.alias]] for the folder");
             }
         }
         DirectiveOutcome::translated()
@@ -59,10 +53,13 @@ impl SiteReader<'_> {
         let mut browses = args.iter().any(|it| it.text == "browse");
         for line in directive.children() {
             let outcome = match line.name() {
-                "root" => {
-                    root = Some(line.arg(0).to_string());
-                    DirectiveOutcome::translated()
-                }
+                "root" => match folder_of(line.arg(0)) {
+                    Some(folder) => {
+                        root = Some(folder);
+                        DirectiveOutcome::translated()
+                    }
+                    None => self.refuse(scope, line, "a root has no placeholders but {host}"),
+                },
                 "index" => {
                     self.settings.index = line.args().iter().map(|it| it.text.clone()).collect();
                     DirectiveOutcome::Translated("for the whole site".to_string())
@@ -130,7 +127,8 @@ impl SiteReader<'_> {
                 self.missing_files(directive, scope, &selector, &files, entry);
             }
             let action = StepAction::Files(FilesAction {
-                root: Some(root.unwrap_or_else(|| ".".to_string())),
+                // In a configuration, a relative folder begins at that of the configuration.
+                root: root.or_else(|| folder_of(".")),
                 strip: scope.strip.clone(),
                 is_optional,
             });
@@ -308,6 +306,21 @@ impl SiteReader<'_> {
             _ => DirectiveOutcome::ByHand(
                 "use [[site.rewrite]], or strip_prefix of a route".to_string(),
             ),
+        }
+    }
+}
+
+/// The absolute path of a folder; `None` with placeholders other than the host, which Lowroad has in a root, too.
+pub(super) fn folder_of(text: &str) -> Option<String> {
+    if text.replace("{host}", "").contains('{') {
+        return None;
+    }
+    match text.trim_end_matches('/') {
+        // An empty folder would be that of the configuration.
+        "" => text.starts_with('/').then(|| "/".to_string()),
+        folder => {
+            let folder = std::path::absolute(folder).ok()?;
+            Some(folder.to_string_lossy().into_owned())
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `php_fastcgi`: scripts, with a front controller for missing files.
 
+use super::paths::folder_of;
 use super::proxy::fastcgi_address;
 use crate::caddy::plan::{ProgramAction, StepAction};
 use crate::caddy::site::{SiteReader, StepScope, StepTarget};
@@ -47,10 +48,17 @@ impl SiteReader<'_> {
     fn php_option(&self, action: &mut ProgramAction, line: &CaddyDirective) -> DirectiveOutcome {
         let by_hand = |way: &str| DirectiveOutcome::ByHand(way.to_string());
         match line.name() {
-            "root" => {
-                action.root = Some(line.arg(0).to_string());
-                DirectiveOutcome::translated()
-            }
+            "root" => match folder_of(line.arg(0)) {
+                Some(folder) => {
+                    action.root = Some(folder);
+                    DirectiveOutcome::translated()
+                }
+                // Without servers, the paths are refused.
+                None => {
+                    action.servers.clear();
+                    by_hand("a root has no placeholders but {host}")
+                }
+            },
             "index" => {
                 action.index = line.arg(0).to_string();
                 DirectiveOutcome::translated()

@@ -1,6 +1,6 @@
 //! `reverse_proxy`: a route to an origin.
 
-use super::proxy_draft::{ProxyDraft, checked, upstream_url};
+use super::proxy_draft::{ProxyDraft, checked, number, upstream_url};
 use crate::caddy::matchers::PRIVATE_RANGES;
 use crate::caddy::plan::StepAction;
 use crate::caddy::site::{SiteReader, StepScope, StepTarget};
@@ -104,8 +104,8 @@ impl SiteReader<'_> {
             "health_interval" => checked(&mut group.check, "interval", duration(value)),
             "health_timeout" => checked(&mut group.check, "timeout", duration(value)),
             "health_status" => checked(&mut group.check, "status", Some(health_status(value))),
-            "health_passes" => checked(&mut group.check, "rise", Some(value.to_string())),
-            "health_fails" => checked(&mut group.check, "fall", Some(value.to_string())),
+            "health_passes" => checked(&mut group.check, "rise", number(value)),
+            "health_fails" => checked(&mut group.check, "fall", number(value)),
             "flush_interval" => not_needed("bytes are sent as soon as they arrive"),
             "buffer_requests" | "buffer_responses" | "request_buffers" | "response_buffers"
             | "stream_timeout" | "stream_close_delay" | "max_buffer_size" => {

@@ -42,7 +42,7 @@ pub struct ProxyDraft {
     pub servers: Vec<String>,
     /// Upstreams without an equal.
     pub has_unknown: bool,
-    weights: Vec<String>,
+    weights: Vec<Option<String>>,
     is_first_preferred: bool,
     balance: Option<String>,
     is_encrypted: bool,
@@ -65,6 +65,12 @@ pub fn checked(
         }
         None => DirectiveOutcome::ByHand("the value is not understood".to_string()),
     }
+}
+
+/// A number as a value in TOML.
+pub fn number(text: &str) -> Option<String> {
+    let number: u32 = text.parse().ok()?;
+    Some(number.to_string())
 }
 
 impl ProxyDraft {
@@ -95,8 +101,11 @@ impl ProxyDraft {
                     .args()
                     .iter()
                     .skip(1)
-                    .map(|it| it.text.clone())
+                    .map(|it| number(&it.text))
                     .collect();
+                if self.weights.contains(&None) {
+                    return DirectiveOutcome::ByHand("the value is not understood".to_string());
+                }
                 return DirectiveOutcome::translated();
             }
             ("random" | "random_choose", _) => {
@@ -166,7 +175,9 @@ impl ProxyDraft {
                     _ => {}
                 }
             }
-            "max_conns_per_host" => group.keys.push(("connections", value.to_string())),
+            "max_conns_per_host" => {
+                return checked(&mut group.keys, "connections", number(value));
+            }
             "proxy_protocol" => group.keys.push(("proxy_protocol", quoted(value))),
             "keepalive"
             | "keepalive_interval"
@@ -219,7 +230,8 @@ impl ProxyDraft {
         }
         let tables = servers.iter().enumerate().map(|(index, url)| {
             // Weights are in the order of the servers.
-            let weight = self.weights.get(index).map(|it| format!(", weight = {it}"));
+            let weight = self.weights.get(index).and_then(Option::as_ref);
+            let weight = weight.map(|it| format!(", weight = {it}"));
             let backup =
                 (self.is_first_preferred && index > 0).then(|| ", backup = true".to_string());
             match weight.or(backup) {

@@ -155,6 +155,10 @@ impl SiteReader<'_> {
             let placeholder = destination.text.trim_matches(['{', '}']).to_string();
             // Names of maps have letters, digits and underscores.
             let plain = placeholder.replace(['-', '.'], "_");
+            let is_plain = |it: char| it.is_ascii_alphanumeric() || it == '_';
+            if plain.is_empty() || !plain.chars().all(is_plain) {
+                return by_hand("names of maps have letters, digits and underscores");
+            }
             let name = match self.maps.iter().any(|(name, _)| *name == plain) {
                 true => format!("{plain}_{}", self.maps.len() + 1),
                 false => plain,

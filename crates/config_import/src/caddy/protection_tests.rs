@@ -1,0 +1,113 @@
+//! What a Caddyfile protects stays protected, also where the import can't translate it.
+
+use std::path::Path;
+
+use lowroad_config::{RuleAction, SiteConfig};
+
+use super::import_text;
+use crate::ConfigImport;
+
+fn import(text: &str) -> ConfigImport {
+    let import = import_text(text, Path::new("Caddyfile")).expect("a Caddyfile");
+    assert!(
+        import.problems.is_empty(),
+        "{:?}\n{}",
+        import.problems,
+        import.text
+    );
+    import
+}
+
+fn sites(import: &ConfigImport) -> Vec<SiteConfig> {
+    let config = lowroad_config::parse(&import.text, Path::new("lowroad.toml"));
+    config.expect("a valid configuration").sites
+}
+
+/// The only site of a plain block with these directives.
+fn site(directives: &str) -> (SiteConfig, ConfigImport) {
+    let import = import(&format!("http://a.example {{\n{directives}\n}}\n"));
+    let mut sites = sites(&import);
+    assert_eq!(sites.len(), 1, "{}", import.text);
+    (sites.remove(0), import)
+}
+
+/// The rules as `PATTERN ACTION`.
+fn rules(site: &SiteConfig) -> Vec<String> {
+    let rules = site.access.iter();
+    rules
+        .map(|rule| format!("{} {:?}", rule.pattern, rule.action))
+        .collect()
+}
+
+/// Asserts that the first rule refuses all requests until the configuration is mended.
+fn assert_refused(directives: &str) {
+    let (site, import) = site(directives);
+    let first = rules(&site).into_iter().next();
+    assert_eq!(first.as_deref(), Some("/** Deny(503)"), "{}", import.text);
+}
+
+#[test]
+fn site_without_its_client_certificates_is_closed() {
+    let import = import(
+        "a.example {\ntls a.pem a.key {\nclient_auth {\nmode require_and_verify\ntrusted_leaf_cert_file /leaf.pem\n}\n}\nreverse_proxy app:80\n}\n",
+    );
+    let sites = sites(&import);
+    assert!(sites[0].tls.is_none(), "{}", import.text);
+    assert_eq!(sites[0].access[0].action, RuleAction::Deny(503));
+}
+
+#[test]
+fn scripts_of_a_refused_route_are_no_files() {
+    let (site, import) = site("root * /srv\nphp_fastcgi php:9000 {\nenv A=B x\n}\nfile_server");
+    assert!(site.routes.is_empty(), "{}", import.text);
+    assert!(
+        rules(&site).contains(&"*.php Deny(503)".to_string()),
+        "{}",
+        import.text
+    );
+    // A time beyond the longest is no reason to refuse.
+    let (site, import) =
+        self::site("root * /srv\nphp_fastcgi php:9000 {\nread_timeout 9000d\n}\nfile_server");
+    assert_eq!(site.routes.len(), 2, "{}", import.text);
+}
+
+#[test]
+fn words_with_line_ends_add_no_tables() {
+    let evil = "`1\n\n[[site]]\nnames = \"evil\"\nroot = \"/\"\n#`";
+    for directives in [
+        format!("reverse_proxy app:80 {{\nhealth_uri /\nhealth_passes {evil}\n}}"),
+        format!("reverse_proxy app:80 {{\ntransport http {{\nmax_conns_per_host {evil}\n}}\n}}"),
+        format!("reverse_proxy {{\nto app:80 b:80\nlb_policy weighted_round_robin {evil} 1\n}}"),
+        format!("map {{host}} {evil} {{\na b\n}}\nreverse_proxy app:80"),
+    ] {
+        let (site, import) = site(&directives);
+        assert_eq!(site.names.len(), 1, "{}", import.text);
+    }
+    let (site, import) =
+        site("basic_auth {\n`u\n[[site.rule]]\nallow = true\n#` $2a$x\n}\nfile_server");
+    assert_eq!(site.access.len(), 1, "{}", import.text);
+}
+
+#[test]
+fn folders_are_those_of_the_caddyfile_or_refused() {
+    for directives in [
+        "root * /srv/{labels.1}\nfile_server",
+        "@odd vars a b\nroot @odd /srv/a\nroot * /srv/b\nfile_server",
+        "file_server {\nroot /srv/{labels.1}\n}",
+        "php_fastcgi php:9000 {\nroot /srv/{labels.1}\n}\nfile_server",
+    ] {
+        assert_refused(directives);
+    }
+    let (_, import) = site("root * /\nfile_server");
+    assert!(import.text.contains("root = \"/\""), "{}", import.text);
+    for directives in [
+        "file_server",
+        "file_server {\nroot .\n}",
+        "root * .\nfile_server",
+    ] {
+        let (_, import) = site(directives);
+        let folder = std::path::absolute(".").expect("a folder");
+        let root = format!("root = \"{}\"", folder.display());
+        assert!(import.text.contains(&root), "{}", import.text);
+    }
+}
