@@ -86,6 +86,11 @@ fn number(directives: &mut [CaddyDirective], report: &mut ImportReport) {
     }
 }
 
+/// Whether a block is a route that sites invoke by its name: `&(name)`.
+fn is_named_route(block: &CaddyDirective) -> bool {
+    block.name().starts_with("&(")
+}
+
 /// One block of a site, read.
 struct ReadSite {
     addresses: Vec<SiteAddress>,
@@ -105,7 +110,7 @@ fn translate(mut top: Vec<CaddyDirective>, file: &Path) -> ConfigImport {
     let mut maps = Vec::new();
     let blocks = top
         .iter()
-        .filter(|it| !it.words.is_empty() && it.block.is_some());
+        .filter(|it| !it.words.is_empty() && it.block.is_some() && !is_named_route(it));
     let sites: Vec<ReadSite> = blocks
         .map(|block| read_site(block, &globals, &mut report, &mut maps))
         .collect();

@@ -105,7 +105,7 @@ impl ConfigTable {
             key.text.strip_prefix(name).filter(|_| is_usable)
         });
         ConfigTable::new("[[site.rule]]")
-            .comment("Until a refused table below is mended.")
+            .comment("Until the refused key or table is mended.")
             .optional_key("pattern", pattern)
             .key("deny", "503")
     }

@@ -53,7 +53,7 @@ impl SiteReader<'_> {
             "push" => not_needed("browsers have removed server push"),
             "acme_server" => by_hand("use a separate authority, such as step-ca"),
             "method" => by_hand("methods are sent on unchanged"),
-            "invoke" => by_hand("write the named route at this place"),
+            "invoke" => self.refuse(scope, directive, "write the named route at this place"),
             "intercept" => by_hand("intercept_errors of a route has error pages"),
             "fs" => by_hand("files are in folders"),
             "copy_response" | "copy_response_headers" => by_hand("see handle_response"),

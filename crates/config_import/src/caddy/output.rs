@@ -43,10 +43,8 @@ impl SitePlan<'_> {
 
     /// Whether some step answers every request.
     fn is_total(&self) -> bool {
-        self.answers().any(|(_, step, _)| {
-            let is_optional = matches!(&step.action, StepAction::Files(files) if files.is_optional);
-            step.selector.is_everything() && !is_optional
-        })
+        self.answers()
+            .any(|(_, step, _)| step.selector.is_everything() && step.action.answers_all())
     }
 }
 
@@ -194,6 +192,15 @@ fn write_rules(
             selector: None,
         };
         allow(plan, places, end, &mut allowed, document);
+        // An `allow` would send the files that a route for missing ones leaves.
+        for (index, step, stage) in plan.answers() {
+            let is_covered = |other: &&usize| plan.steps[**other].selector == step.selector;
+            let is_left = stage == AnswerStage::Route && !step.action.answers_all();
+            if is_left && !allowed.iter().any(|other| is_covered(&other)) {
+                let way = "its paths are refused until then: name those without files";
+                report.refuse(plan.steps[index].entry, way);
+            }
+        }
         let comment = "No directive answers other paths.";
         let table = ConfigTable::new("[[site.rule]]")
             .comment(comment)
@@ -206,7 +213,9 @@ fn write_rules(
 fn rest(plan: &SitePlan<'_>, index: usize, own: AnswerStage) -> Option<RequestSelector> {
     let mut selector = plan.steps[index].selector.clone();
     let before = plan.answers().take_while(|(other, ..)| *other < index);
-    for (_, other, _) in before.filter(|(.., stage)| *stage > own) {
+    // Requests that a step leaves reach the later ones.
+    let before = before.filter(|(_, it, stage)| *stage > own && it.action.answers_all());
+    for (_, other, _) in before {
         selector = selector.without(&other.selector)?;
     }
     Some(selector)
@@ -232,8 +241,14 @@ fn allow(
         .take_while(|(index, ..)| *index < end.index)
         .collect();
     for (index, step, stage) in answers {
-        let concerns = end.selector.is_none_or(|it| it.overlaps(&step.selector));
-        if stage == AnswerStage::Rule || !concerns || allowed.contains(&index) {
+        // The cheap tests come first: a site may have many rules.
+        if stage == AnswerStage::Rule || allowed.contains(&index) {
+            continue;
+        }
+        // A later rule decides about requests that the step leaves, as far as the paths tell.
+        let is_file = matches!(&step.action, StepAction::Files(_)) && end.selector.is_none();
+        let answers = step.action.answers_all() || is_file;
+        if !answers || !end.selector.is_none_or(|it| it.overlaps(&step.selector)) {
             continue;
         }
         allowed.push(index);

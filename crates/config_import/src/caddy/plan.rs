@@ -68,6 +68,16 @@ impl StepAction {
             _ => None,
         }
     }
+
+    /// Whether it answers all requests of its selector, so that Caddy applies no later step to them.
+    pub fn answers_all(&self) -> bool {
+        match self {
+            StepAction::Files(files) => !files.is_optional,
+            StepAction::Proxy(proxy) => !proxy.is_missing,
+            StepAction::Program(program) => !program.has_files,
+            _ => self.stage().is_some(),
+        }
+    }
 }
 
 /// The stages of a request in Lowroad that answer it, in their order.

@@ -111,3 +111,101 @@ fn folders_are_those_of_the_caddyfile_or_refused() {
         assert!(import.text.contains(&root), "{}", import.text);
     }
 }
+
+#[test]
+fn steps_for_some_requests_allow_no_others() {
+    for directives in [
+        "root * /srv\nphp_fastcgi php:9000\nfile_server {\nhide config.yml *.bak\n}",
+        "root * /srv\n@static file\nhandle @static {\nfile_server\n}\nhandle {\nbasic_auth {\nu $2a$14$abc\n}\nreverse_proxy app:80\n}",
+        "root * /srv\n@missing not file\nroute {\nreverse_proxy @missing m:80\nbasic_auth {\nu $2a$14$abc\n}\nreverse_proxy app:80\n}",
+    ] {
+        let (site, import) = site(directives);
+        let first = rules(&site).remove(0);
+        assert!(!first.contains("Allow"), "{}", import.text);
+    }
+    // The next block does not get the files that a block leaves.
+    let (site, import) = site(
+        "root * /srv\nhandle /app/* {\n@m not file\nreverse_proxy @m app:80\n}\nhandle {\nfile_server\n}",
+    );
+    let rules = rules(&site);
+    assert_eq!(rules.len(), 2, "{}", import.text);
+    assert_eq!(
+        site.access[0].conditions.exceptions.len(),
+        1,
+        "{}",
+        import.text
+    );
+    assert_eq!(rules[1], "/** Deny(404)", "{}", import.text);
+    assert!(import.report.to_string().contains("refused until then"));
+}
+
+#[test]
+fn rewrites_in_front_of_files_change_their_folder() {
+    let (_, import) = site("root * /srv\nrewrite * /public{path}\nfile_server");
+    assert!(
+        import.text.contains("root = \"/srv/public\""),
+        "{}",
+        import.text
+    );
+    for directives in [
+        "root * /srv\nrewrite * /public{path}\nphp_fastcgi php:9000\nfile_server",
+        "root * /srv\nrewrite * /public{path}\ntry_files {path} /x\nfile_server",
+        "root * /srv\nrewrite * /{labels.1}{path}\nfile_server",
+    ] {
+        assert_refused(directives);
+    }
+}
+
+#[test]
+fn paths_after_a_rewrite_are_those_that_clients_send() {
+    let (site, import) =
+        site("rewrite * /api{uri}\nrespond /api/admin/* 403\nreverse_proxy app:80");
+    assert_eq!(rules(&site), ["(?i)/admin/** Deny(403)"], "{}", import.text);
+    for directives in [
+        "rewrite * /api{uri}\nrespond /admin/* 403\nreverse_proxy app:80",
+        "rewrite * /api{uri}\n@a path_regexp ^/api/admin\nrespond @a 403\nreverse_proxy app:80",
+    ] {
+        assert_refused(directives);
+    }
+    let (site, import) = self::site(
+        "handle_path /api/* {\n@adm path_regexp ^/admin\nrespond @adm 403\nreverse_proxy app:80\n}",
+    );
+    assert_eq!(rules(&site)[0], "/api/** Deny(503)", "{}", import.text);
+}
+
+#[test]
+fn matchers_hold_in_their_block() {
+    let (site, import) = site(
+        "@admin path /admin/*\nhandle /foo/* {\n@admin path /foo/admin/*\nrespond @admin 403\nreverse_proxy foo:80\n}\nrespond @admin 403\nreverse_proxy app:80",
+    );
+    let rules = rules(&site);
+    assert!(
+        rules.contains(&"(?i)/admin/** Deny(403)".to_string()),
+        "{}",
+        import.text
+    );
+    assert_refused("@a path /a\n@a path /b\nrespond @a 403\nreverse_proxy app:80");
+}
+
+#[test]
+fn named_routes_and_marks_of_editors_are_no_sites() {
+    let import =
+        import("&(app) {\nreverse_proxy internal:8080\n}\nhttp://a.example {\ninvoke app\n}\n");
+    let sites = sites(&import);
+    assert_eq!(sites.len(), 1, "{}", import.text);
+    assert_eq!(rules(&sites[0])[0], "/** Deny(503)", "{}", import.text);
+    assert!(!import.text.contains("internal:8080"), "{}", import.text);
+    let import = self::import("\u{feff}a.example {\nreverse_proxy app:80\n}\n");
+    let sites = self::sites(&import);
+    assert_eq!(
+        (sites[0].names.len(), sites[0].tls.is_some()),
+        (1, true),
+        "{}",
+        import.text
+    );
+    // A name that is refused does not open the site to others.
+    let import = self::import("http://a..example {\nreverse_proxy app:80\n}\n");
+    let sites = self::sites(&import);
+    assert!(import.text.contains("# names"), "{}", import.text);
+    assert_eq!(rules(&sites[0])[0], "/** Deny(503)", "{}", import.text);
+}

@@ -1,5 +1,7 @@
 //! Reads the directives of a site into steps.
 
+use std::collections::BTreeSet;
+
 use super::lexer::Word;
 use super::matchers::{MatcherMeaning, NamedMatchers, read_matcher, split_matcher};
 use super::order::DirectiveOrder;
@@ -88,9 +90,13 @@ impl SiteReader<'_> {
         mut scope: StepScope,
         keeps_order: bool,
     ) {
+        // A matcher holds in its block, where it hides an outer one of its name.
+        let outer = self.matchers.clone();
+        let mut names = BTreeSet::new();
         // Matchers may be defined after their use.
         for directive in directives.iter().filter(|it| it.name().starts_with('@')) {
-            self.define_matcher(directive);
+            let is_new = names.insert(directive.name());
+            self.define_matcher(directive, is_new);
         }
         let is_step = |it: &&CaddyDirective| !it.name().starts_with('@');
         // A front controller must know whether a file server follows it.
@@ -108,10 +114,14 @@ impl SiteReader<'_> {
             };
             self.report.change(directive.id, outcome);
         }
+        self.matchers = outer;
     }
 
-    fn define_matcher(&mut self, directive: &CaddyDirective) {
-        let meaning = read_matcher(directive);
+    fn define_matcher(&mut self, directive: &CaddyDirective, is_new: bool) {
+        let meaning = match is_new {
+            true => read_matcher(directive),
+            false => MatcherMeaning::Unknown("its name has two definitions".to_string()),
+        };
         let outcome = match &meaning {
             MatcherMeaning::Unknown(reason) => DirectiveOutcome::ByHand(reason.clone()),
             _ => DirectiveOutcome::translated(),
@@ -239,7 +249,7 @@ impl SiteReader<'_> {
         // A step with all requests of the block answers them all.
         let is_total = self.steps[first..]
             .iter()
-            .any(|step| step.action.stage().is_some() && step.selector == selector);
+            .any(|step| step.action.answers_all() && step.selector == selector);
         if !is_total {
             handled.push(own);
         }
@@ -328,18 +338,7 @@ pub enum StepTarget {
 }
 
 fn in_scope(meaning: Option<MatcherMeaning>, scope: &StepScope) -> StepTarget {
-    let join = |selector: &RequestSelector| {
-        let mut selector = selector.clone();
-        // Inside of handle_path, paths have lost their front.
-        for pattern in selector
-            .patterns
-            .iter_mut()
-            .filter(|it| it.starts_with('/'))
-        {
-            pattern.insert_str(0, &scope.strip);
-        }
-        scope.selector.and(&selector)
-    };
+    let join = |selector: &RequestSelector| scope.selector.and(&sent_paths(selector, scope)?);
     let unjoined = || StepTarget::Unknown("its conditions can't be joined".to_string());
     match meaning {
         // Without a matcher, a directive concerns all requests of its block.
@@ -372,6 +371,28 @@ fn in_scope(meaning: Option<MatcherMeaning>, scope: &StepScope) -> StepTarget {
         }
         Some(MatcherMeaning::Unknown(reason)) => StepTarget::Unknown(reason),
     }
+}
+
+/// A selector by the path that the client sent; `None` if an expression concerns the path after it was changed.
+fn sent_paths(selector: &RequestSelector, scope: &StepScope) -> Option<RequestSelector> {
+    let mut selector = selector.clone();
+    let mut all = std::iter::once(&selector.conditions).chain(&selector.exceptions);
+    let is_changed = !(scope.strip.is_empty() && scope.add.is_empty());
+    if is_changed && all.any(|it| it.contains_key("variable")) {
+        return None;
+    }
+    for pattern in selector
+        .patterns
+        .iter_mut()
+        .filter(|it| it.starts_with('/'))
+    {
+        // After a rewrite, paths begin with what it adds.
+        let rest = pattern.strip_prefix(&*scope.add)?;
+        let rest = rest.starts_with('/').then_some(rest)?;
+        // Inside of handle_path, paths have lost their front.
+        *pattern = format!("{}{rest}", scope.strip);
+    }
+    Some(selector)
 }
 
 fn protects(directive: &CaddyDirective) -> bool {

@@ -114,6 +114,8 @@ impl TreeReader {
     }
 
     fn parse(&mut self, text: &str, file: &Path) -> Result<Vec<CaddyDirective>, CaddySyntaxError> {
+        // Editors may begin a file with a byte order mark, which Caddy skips.
+        let text = text.trim_start_matches('\u{feff}');
         let text =
             with_environment(text).map_err(|(line, message)| mistake(file, line, message))?;
         let tokens = tokenize(&text).map_err(|(line, message)| mistake(file, line, message))?;
@@ -206,7 +208,8 @@ fn mistake(file: &Path, line: usize, message: String) -> CaddySyntaxError {
 /// A file with a single site needs no braces: its first line has the addresses.
 fn single_site(mut top: Vec<CaddyDirective>) -> Vec<CaddyDirective> {
     let is_other = |it: &CaddyDirective| {
-        it.words.is_empty() || it.name().starts_with('(') || it.name() == "import"
+        let is_definition = it.name().starts_with(['(', '&']);
+        it.words.is_empty() || is_definition || it.name() == "import"
     };
     let first = top.iter().position(|it| !is_other(it));
     let Some(first) = first.filter(|index| top[*index].block.is_none()) else {

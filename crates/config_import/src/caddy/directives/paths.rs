@@ -91,6 +91,11 @@ impl SiteReader<'_> {
             }
             StepTarget::Unknown(reason) => return self.refuse(scope, directive, &reason),
         };
+        // Candidates of try_files would begin with the path that a rewrite adds.
+        if !scope.add.is_empty() && (scope.try_files.is_some() || !hidden.is_empty()) {
+            let way = "after a rewrite, files are looked for in the root: name their folder in it";
+            return self.refuse(scope, directive, way);
+        }
         // Hidden files come first, since the rules for them must precede the answer.
         for name in hidden {
             self.hide(directive, &name, scope);
@@ -128,7 +133,12 @@ impl SiteReader<'_> {
             }
             let action = StepAction::Files(FilesAction {
                 // In a configuration, a relative folder begins at that of the configuration.
-                root: root.or_else(|| folder_of(".")),
+                root: root
+                    .or_else(|| folder_of("."))
+                    .map(|root| match &*scope.add {
+                        "" => root,
+                        add => format!("{}{add}", root.trim_end_matches('/')),
+                    }),
                 strip: scope.strip.clone(),
                 is_optional,
             });
@@ -244,13 +254,18 @@ impl SiteReader<'_> {
             .iter()
             .find_map(|end| text.strip_suffix(end));
         if let Some(prefix) =
-            prefix.filter(|it| is_whole && it.starts_with('/') && !it.contains('{'))
+            prefix.filter(|it| is_whole && it.starts_with('/') && !it.contains(['{', '.']))
         {
             scope.add = format!("{}{}", prefix.trim_end_matches('/'), scope.add);
             return DirectiveOutcome::translated();
         }
         let Some(to) = self.text(text).filter(|it| it.starts_with('/')) else {
-            return by_hand("a rewrite leads to a path");
+            let way = "a rewrite leads to a path";
+            // Without it, other files would be sent.
+            return match is_whole {
+                true => self.refuse(scope, directive, way),
+                false => by_hand(way),
+            };
         };
         // A block was selected by the path before it is rewritten, which Lowroad would forget.
         let is_inside = path_patterns(to.split(['?', '$']).next().unwrap_or_default())
@@ -259,7 +274,11 @@ impl SiteReader<'_> {
             .is_some_and(|both| both.conditions == scope.selector.conditions);
         let is_kept = is_inside && scope.selector.is_by_path();
         if !(is_kept || scope.selector.is_everything()) {
-            return by_hand("a rewrite inside of a block leads to a path of the block");
+            let way = "a rewrite inside of a block leads to a path of the block";
+            return match is_whole {
+                true => self.refuse(scope, directive, way),
+                false => by_hand(way),
+            };
         }
         // Captures need the expression of the matcher.
         let has_captures = (1..=9).any(|number| to.contains(&format!("${number}")));

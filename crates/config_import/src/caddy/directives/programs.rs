@@ -34,6 +34,11 @@ impl SiteReader<'_> {
             let way = "a FastCGI server has an address without placeholders";
             return self.refuse(scope, directive, way);
         }
+        if !scope.add.is_empty() {
+            let way =
+                "after a rewrite, scripts are looked for in the root: name their folder in it";
+            return self.refuse(scope, directive, way);
+        }
         match target {
             StepTarget::Requests { selector, .. } => {
                 self.push(selector, StepAction::Program(action), directive);
