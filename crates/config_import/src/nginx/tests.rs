@@ -378,3 +378,29 @@ fn fallback_is_not_for_files_of_other_locations() {
         import.text
     );
 }
+
+#[test]
+fn condition_that_refuses_with_a_text_refuses() {
+    for (block, line) in [
+        (
+            "if ($http_x_key != \"k\") { return 403 \"no key\"; }",
+            "not = { header = \"X-Key: k\" }",
+        ),
+        (
+            "if ($cookie_user = \"\") { return 401 '{\"e\":1}'; }",
+            "not = { cookie = \"user=~.\" }",
+        ),
+        // Not translatable: the location is refused.
+        ("if ($slow) { return 403 \"no\"; }", "deny = 403"),
+        (
+            "if ($http_x = 1) { add_header X y; return 403; }",
+            "deny = 403",
+        ),
+    ] {
+        let import = import(&format!(
+            "server {{ listen 80; location /l/ {{ {block} {FIRST} }} }}"
+        ));
+        assert!(import.text.contains(line), "{block}:\n{}", import.text);
+        assert!(import.text.contains("deny = 403"), "{}", import.text);
+    }
+}

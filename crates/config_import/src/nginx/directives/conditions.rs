@@ -1,7 +1,7 @@
 //! The block `if`, in the forms that other keys express: missing files, http, hosts and methods.
 
 use super::changes::{change_of, is_to_https, path_change};
-use super::refusals::{map_condition, refused_status, refusing_status, request_condition};
+use super::refusals::{is_refusing, map_condition, refusal, request_condition};
 use crate::nginx::include::flat;
 use crate::nginx::level::Level;
 use crate::nginx::settings::{ConditionalRefusal, PathChange, RequestCondition, Sourced};
@@ -56,7 +56,7 @@ fn if_request(
     let is_incomplete = is_incomplete_map(level, operand);
     let condition =
         request_condition(operand, rest).or_else(|| compared_map(level, operand, rest))?;
-    let Some(status) = refusing_status(directive) else {
+    let Some(refusal) = refusal(directive) else {
         let change = conditional_change(level, directive, condition)?;
         level.content.changes.push(change);
         return Some(DirectiveOutcome::translated());
@@ -68,11 +68,11 @@ fn if_request(
     let refusals = &mut level.settings.access.conditional_refusals;
     refusals.push(ConditionalRefusal {
         condition,
-        status: refused_status(status),
+        status: refusal.status,
     });
     Some(match is_incomplete {
         true => DirectiveOutcome::ByHand("its map has not all entries".to_string()),
-        false => DirectiveOutcome::translated(),
+        false => DirectiveOutcome::Translated(refusal.difference),
     })
 }
 
@@ -169,7 +169,7 @@ fn if_moved(
 /// become open. Of a whole server, that would hide all other mistakes.
 fn untranslated(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
     let way = "see the conditions of rules, redirects, rewrites and routes (site-rule-not.md)";
-    if refusing_status(directive).is_some() && level.is_location {
+    if is_refusing(directive) && level.is_location {
         level.settings.access.refusal = Some(403);
         return DirectiveOutcome::ByHand(format!("the location is refused until then: {way}"));
     }

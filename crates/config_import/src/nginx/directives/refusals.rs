@@ -5,25 +5,50 @@ use crate::nginx::settings::RequestCondition;
 use crate::nginx::tree::Directive;
 use crate::toml_values::{list, quoted};
 
-/// The status of the block if all that it does is to refuse the request.
-pub fn refusing_status(directive: &Directive) -> Option<u16> {
+/// A block that only refuses the request.
+pub struct BlockRefusal {
+    /// The status that clients get.
+    pub status: u16,
+    /// The differences from nginx; empty if there are none.
+    pub difference: String,
+}
+
+/// The refusal of a block that does nothing else.
+pub fn refusal(directive: &Directive) -> Option<BlockRefusal> {
     let children = flat(directive.children());
     let mut actions = children.iter().filter(|it| it.name != "break");
     let (Some(action), None) = (actions.next(), actions.next()) else {
         return None;
     };
-    let status: u16 = action.arg(0).parse().ok()?;
-    let is_refusal = action.name == "return" && action.args.len() == 1 && status >= 400;
-    is_refusal.then_some(status)
-}
-
-/// The status that clients get: those of nginx without their further fields are 403.
-pub fn refused_status(status: u16) -> u16 {
-    match status {
+    let nginx_status = refused_status(action)?;
+    let status = match nginx_status {
         // These statuses need fields that only their modules can derive.
         401 | 407 | 426 | 499 => 403,
         status => status,
+    };
+    let mut differences = Vec::new();
+    if status != nginx_status {
+        differences.push(format!("clients get {status} instead of {nginx_status}"));
     }
+    if action.args.len() > 1 {
+        differences.push("the text of the response is an error page".to_string());
+    }
+    Some(BlockRefusal {
+        status,
+        difference: differences.join("; "),
+    })
+}
+
+/// Whether a block refuses the request, possibly besides other actions.
+pub fn is_refusing(directive: &Directive) -> bool {
+    let children = flat(directive.children());
+    children.iter().any(|it| refused_status(it).is_some())
+}
+
+/// The status of `return` with an error, with or without a text.
+fn refused_status(action: &Directive) -> Option<u16> {
+    let status: u16 = action.arg(0).parse().ok()?;
+    (action.name == "return" && status >= 400).then_some(status)
 }
 
 /// The condition of a comparison such as `$http_user_agent ~* bot`, `$cookie_session = ""` or
