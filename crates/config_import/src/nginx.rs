@@ -21,6 +21,8 @@ mod tree;
 mod values;
 
 #[cfg(test)]
+mod protection_tests;
+#[cfg(test)]
 mod tests;
 
 pub use tree::SyntaxError;

@@ -1,13 +1,14 @@
 //! Reads the blocks of a configuration into servers and locations.
 
 use super::definitions::definition;
-use super::directives::{condition, refused_methods, translate};
+use super::directives::{condition, translate};
 use super::include::flat;
 use super::level::{Level, Translation};
 use super::servers::{Server, read_server, server_of_snippet};
-use super::settings::{LevelSettings, LocationContent};
+use super::settings::{ConditionalRefusal, LevelSettings, LocationContent, RequestCondition};
 use super::tree::Directive;
 use crate::report::{DirectiveOutcome, ReportEntry, unread};
+use crate::toml_values::list;
 
 /// Blocks that other functions read.
 const CONTAINERS: [&str; 13] = [
@@ -170,31 +171,34 @@ pub fn simple_directives(
     (level.settings, level.content)
 }
 
-/// `limit_except GET { deny all; }`
+/// `limit_except GET { deny all; }`: other methods are refused, also where the block would admit some clients.
 fn limit_except(level: &mut Level<'_>, directive: &Directive) {
-    let children = flat(directive.children());
-    let is_refusal =
-        children.len() == 1 && children[0].name == "deny" && children[0].arg(0) == "all";
-    if !is_refusal {
-        by_hand(
-            level.translation,
-            directive,
-            "a [[site.rule]] with `methods`",
-        );
-        return;
-    }
     let mut allowed: Vec<String> = directive
         .args
         .iter()
         .map(|it| it.to_ascii_uppercase())
         .collect();
-    // nginx' GET includes HEAD, as in rules.
-    allowed.push("HEAD".to_string());
-    level.settings.access.refused_methods = refused_methods(&allowed);
-    level.settings.access.method_status = 403;
-    level.record(
-        directive,
-        DirectiveOutcome::Translated("further methods are refused by name".to_string()),
-    );
+    // nginx' GET includes HEAD.
+    if allowed.iter().any(|it| it == "GET") {
+        allowed.push("HEAD".to_string());
+    }
+    let condition = RequestCondition {
+        key: "not".to_string(),
+        value: format!("{{ methods = {} }}", list(&allowed)),
+    };
+    let refusals = &mut level.settings.access.conditional_refusals;
+    refusals.push(ConditionalRefusal {
+        condition,
+        status: 403,
+    });
+    let children = flat(directive.children());
+    let is_refusal =
+        children.len() == 1 && children[0].name == "deny" && children[0].arg(0) == "all";
+    if !is_refusal {
+        let way = "other methods are refused until then: a [[site.rule]] with `methods`";
+        by_hand(level.translation, directive, way);
+        return;
+    }
+    level.record(directive, DirectiveOutcome::translated());
     level.record(children[0], DirectiveOutcome::translated());
 }

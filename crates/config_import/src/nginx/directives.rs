@@ -22,7 +22,7 @@ mod tls;
 mod upstream;
 
 pub use changes::{change_of, is_to_https, strip_own_host};
-pub use conditions::{condition, refused_methods};
+pub use conditions::condition;
 pub use upstream::upstream_directive;
 
 /// The treatment of a directive.
@@ -63,8 +63,34 @@ pub fn translate(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutco
             DirectiveOutcome::NotNeeded((*reason).to_string())
         }
         Some((_, Handling::ByHand(way))) => DirectiveOutcome::ByHand((*way).to_string()),
+        None if is_guard(&directive.name) => {
+            // `auth_jwt off` ends what an outer block began.
+            level.settings.access.has_unknown_guard = directive.arg(0) != "off";
+            match unknown(directive) {
+                DirectiveOutcome::ByHand(way) => {
+                    DirectiveOutcome::ByHand(format!("the paths are refused until then: {way}"))
+                }
+                outcome => outcome,
+            }
+        }
         None => unknown(directive),
     }
+}
+
+/// Whether a directive of a module restricts access.
+fn is_guard(name: &str) -> bool {
+    let names = [
+        "auth_jwt",
+        "auth_ldap",
+        "auth_pam",
+        "auth_gss",
+        "auth_digest",
+        "auth_spnego",
+        "auth_oidc",
+        "js_access",
+        "perl_access",
+    ];
+    names.contains(&name) || name.starts_with("access_by_") || name.starts_with("rewrite_by_")
 }
 
 /// Directives of modules, by their prefix.

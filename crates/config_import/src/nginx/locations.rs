@@ -34,6 +34,8 @@ pub struct Location {
     pub name: Option<String>,
     /// The paths.
     pub globs: PathGlobs,
+    /// Whether case makes no difference to the expression.
+    pub ignores_case: bool,
     /// The settings.
     pub settings: LevelSettings,
     /// The content.
@@ -54,9 +56,13 @@ pub fn read_location(
 ) {
     let mut settings = settings.clone();
     settings.access.refusal = None;
-    let Some(mut location) = location_paths(directive, outer, settings) else {
+    let Some(mut location) = location_paths(directive, outer, settings.clone()) else {
         let way = "its expression has no equal pattern; write the paths as globs";
         by_hand(translation, directive, way);
+        // Which paths it protects is not known.
+        if protects(directive) {
+            locations.push(closed_location(directive, outer, settings));
+        }
         return;
     };
     let children = flat(directive.children());
@@ -129,11 +135,45 @@ fn location_paths(
         text: text.to_string(),
         name,
         globs,
+        ignores_case: modifier == "~*" || text.contains("(?i)"),
         settings,
         content: LocationContent::default(),
         entry: directive.id,
         comment: directive.to_text(),
     })
+}
+
+/// Whether a block restricts access, or has scripts with a source that no client may get.
+fn protects(block: &Directive) -> bool {
+    let is_guard = |it: &Directive| {
+        let has_pass = it.name.ends_with("cgi_pass");
+        let front = ["auth_", "access_by_", "rewrite_by_", "limit_except"];
+        matches!(&*it.name, "deny" | "return" | "internal" | "if")
+            || has_pass
+            || front.iter().any(|front| it.name.starts_with(front))
+    };
+    let children = flat(block.children());
+    children.iter().any(|it| is_guard(it) || protects(it))
+}
+
+/// A location in place of one with unknown paths, which refuses those of the outer block.
+fn closed_location(
+    directive: &Directive,
+    outer: Option<&Location>,
+    mut settings: LevelSettings,
+) -> Location {
+    settings.access.has_unknown_guard = true;
+    Location {
+        rank: outer.map_or(LocationRank::Regex, |it| it.rank.min(LocationRank::Regex)),
+        text: directive.args.join(" "),
+        name: None,
+        globs: outer.map_or_else(|| PathGlobs::prefix("/"), |it| it.globs.clone()),
+        ignores_case: false,
+        settings,
+        content: LocationContent::default(),
+        entry: directive.id,
+        comment: directive.to_text(),
+    }
 }
 
 /// `location =/path` and `location ~\.php$` have their modifier in the same word.

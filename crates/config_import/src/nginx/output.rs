@@ -259,6 +259,7 @@ fn add_root_location(server: &mut Server) {
         text: "/".to_string(),
         name: None,
         globs: PathGlobs::prefix("/"),
+        ignores_case: false,
         settings: server.settings.clone(),
         content,
         entry: server.entry,

@@ -69,10 +69,8 @@ pub struct AccessSettings {
     pub rates: Vec<RateSetting>,
     /// Refusals under conditions, in order.
     pub conditional_refusals: Vec<ConditionalRefusal>,
-    /// Methods that are refused.
-    pub refused_methods: Vec<String>,
-    /// The status for these methods; 444 closes the connection.
-    pub method_status: u16,
+    /// Whether a directive without an equal protects the paths: they are refused.
+    pub has_unknown_guard: bool,
     /// The status of `return`; 444 closes the connection.
     pub refusal: Option<u16>,
 }

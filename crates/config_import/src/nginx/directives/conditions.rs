@@ -8,10 +8,6 @@ use crate::nginx::settings::{ConditionalRefusal, PathChange, RequestCondition, S
 use crate::nginx::tree::Directive;
 use crate::report::DirectiveOutcome;
 
-const METHODS: [&str; 9] = [
-    "GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "PROPFIND", "MKCOL", "MOVE",
-];
-
 /// Translates `if` with its block.
 pub fn condition(level: &mut Level<'_>, directive: &Directive) {
     let text = directive.args.join(" ");
@@ -276,16 +272,6 @@ fn if_host(level: &mut Level<'_>, directive: &Directive, rest: &str) -> Option<D
         entry: directive.id,
     });
     Some(DirectiveOutcome::translated())
-}
-
-/// The usual methods other than these.
-pub fn refused_methods(allowed: &[String]) -> Vec<String> {
-    let is_refused = |method: &&&str| !allowed.iter().any(|it| it == **method);
-    METHODS
-        .iter()
-        .filter(is_refused)
-        .map(ToString::to_string)
-        .collect()
 }
 
 /// `if ($request_uri ~ ^/old) { return 301 /new; }`

@@ -3,6 +3,7 @@
 //! The first rule that allows or refuses a request decides, so the rules of a location come before those of locations
 //! with lower precedence. A location that is less restricted ends with an `allow`.
 
+use super::routes::named_handler;
 use crate::document::{ConfigDocument, ConfigTable};
 use crate::nginx::level::Translation;
 use crate::nginx::locations::Location;
@@ -10,6 +11,7 @@ use crate::nginx::servers::Server;
 use crate::nginx::settings::{AccessSettings, RequestCondition};
 use crate::path_overlap::may_overlap;
 use crate::report::DirectiveOutcome;
+use crate::request_selector::exception;
 use crate::toml_values::{list, quoted};
 
 impl AccessSettings {
@@ -18,7 +20,7 @@ impl AccessSettings {
         self.password.realm.is_none()
             && self.rates.is_empty()
             && self.conditional_refusals.is_empty()
-            && self.refused_methods.is_empty()
+            && !self.has_unknown_guard
             && self.refusal.is_none()
             && self.auth_request.is_none()
             && !self.addresses.iter().any(|it| !it.is_allowed)
@@ -31,7 +33,7 @@ impl AccessSettings {
             .addresses
             .first()
             .is_some_and(|it| !it.is_allowed && it.address.is_none());
-        self.refusal.is_some() || (is_denied && !self.is_any_enough)
+        self.refusal.is_some() || self.has_unknown_guard || (is_denied && !self.is_any_enough)
     }
 }
 
@@ -74,12 +76,19 @@ pub fn write_rules(
             .iter()
             .any(|it| it.status.is_some());
         if access.refusal.is_some() && has_redirects {
-            let way = "rules come before redirects: refuse the other paths by a rule for each"
-                .to_string();
+            let way = "rules come before redirects: its rewrites are not applied";
             translation
                 .report
-                .change(location.entry, DirectiveOutcome::ByHand(way));
-            continue;
+                .change(location.entry, DirectiveOutcome::ByHand(way.to_string()));
+        }
+        // Requests for missing files have the access of the location that answers them.
+        let named = named_handler(server, location).map(|it| &it.settings.access);
+        let named = named.filter(|it| !it.is_open() && *it != access);
+        if named.is_some() {
+            let difference = "access of the named location holds for the files, too";
+            translation
+                .report
+                .note_difference(location.entry, difference);
         }
         let lower = &locations[index + 1..];
         let is_below_restriction = lower.iter().any(|other| {
@@ -91,29 +100,22 @@ pub fn write_rules(
         let is_hidden = access.is_closed()
             && !has_hidden_paths
             && location.globs.globs.iter().all(|it| it.contains("/."));
-        if is_hidden || (!differs && !is_below_restriction) {
+        if is_hidden || (!differs && named.is_none() && !is_below_restriction) {
             continue;
         }
         let needs_allow = !access.is_closed() && (is_below_restriction || !base.is_open());
         let mut comment = Some(location.comment.as_str());
-        for exception in location
-            .globs
-            .exceptions
-            .iter()
-            .filter(|_| access.is_closed())
-        {
-            let table =
-                ConfigTable::new("[[site.rule]]").comment(comment.take().unwrap_or_default());
-            document.push(
-                table
-                    .entry(location.entry)
-                    .key("pattern", quoted(exception))
-                    .key("allow", "true"),
-            );
-        }
+        // Other locations decide about excluded paths.
+        let excluded = exception(&location.globs.exceptions).filter(|_| access.is_closed());
         for glob in refused_globs(&location.globs.globs, needs_allow) {
-            for rule in rules(server, access, Some(glob)) {
+            let guarded = match location.ignores_case {
+                true => format!("(?i){glob}"),
+                false => glob.clone(),
+            };
+            let accesses = std::iter::once(access).chain(named);
+            for rule in accesses.flat_map(|it| rules(server, it, Some(&guarded))) {
                 let rule = rule.comment(comment.take().unwrap_or_default());
+                let rule = rule.optional_key("not", excluded.as_deref());
                 document.push(rule.entry(location.entry));
             }
             if needs_allow {
@@ -154,17 +156,14 @@ fn rules(server: &Server, access: &AccessSettings, glob: Option<&String>) -> Vec
         return vec![refusal(table(), 403)];
     }
     let forward = forward.flatten();
-    if let Some(status) = access.refusal {
+    let unknown = access.has_unknown_guard.then_some(503);
+    if let Some(status) = access.refusal.or(unknown) {
         return vec![refusal(table(), status)];
     }
     let conditional = access.conditional_refusals.iter();
     let mut rules: Vec<ConfigTable> = conditional
         .map(|it| refusal(with_condition(table(), Some(&it.condition)), it.status))
         .collect();
-    if !access.refused_methods.is_empty() {
-        let methods = table().key("methods", list(&access.refused_methods));
-        rules.push(refusal(methods, access.method_status));
-    }
     let password = access
         .password
         .realm

@@ -40,7 +40,7 @@ pub fn write_routes(
 }
 
 /// The named location that answers for missing files, if it has a handler.
-fn named_handler<'s>(server: &'s Server, location: &Location) -> Option<&'s Location> {
+pub fn named_handler<'s>(server: &'s Server, location: &Location) -> Option<&'s Location> {
     let name = location.content.try_files.as_ref()?.value.last()?;
     let named = server
         .locations
