@@ -195,13 +195,21 @@ fn write(
                 let way = "its certificate is local until [acme] has challenge = \"dns-01\" and a hook: then use automatic";
                 report.change(site.entry, DirectiveOutcome::ByHand(way.to_string()));
             }
+            let mut trusted_proxies = &site.settings.trusted_proxies[..];
+            // Caddy's remote_ip is the peer, whatever proxies an origin trusts.
+            let has_addresses = site.steps.iter().any(|it| it.selector.has_addresses());
+            if has_addresses && !trusted_proxies.is_empty() {
+                trusted_proxies = &[];
+                let way = "without trusted_proxies: they would change the address of remote_ip";
+                report.change(site.entry, DirectiveOutcome::ByHand(way.to_string()));
+            }
             let plan = SitePlan {
                 group,
                 steps: &site.steps,
                 settings: &site.settings,
                 entry: site.entry,
                 place: site.place.clone(),
-                trusted: globals.trusted_by(&site.settings.trusted_proxies),
+                trusted: globals.trusted_by(trusted_proxies),
             };
             write_site(&plan, report, &mut origins, &mut tables);
         }

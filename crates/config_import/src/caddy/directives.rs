@@ -1,6 +1,6 @@
 //! The table from directive to reader.
 
-use super::site::{SiteReader, StepScope};
+use super::site::{SiteReader, StepScope, is_access_guard};
 use super::tree::CaddyDirective;
 use crate::report::DirectiveOutcome;
 
@@ -57,6 +57,9 @@ impl SiteReader<'_> {
             "intercept" => by_hand("intercept_errors of a route has error pages"),
             "fs" => by_hand("files are in folders"),
             "copy_response" | "copy_response_headers" => by_hand("see handle_response"),
+            name if is_access_guard(name) => {
+                self.refuse(scope, directive, "this directive is unknown to the import")
+            }
             _ => by_hand("this directive is unknown to the import"),
         };
         // A line that no reader knows must not stay out of the report.

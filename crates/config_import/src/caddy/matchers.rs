@@ -56,28 +56,90 @@ pub fn split_matcher<'d>(
 /// Reads a definition: `@name path /a`, or a block.
 pub fn read_matcher(directive: &CaddyDirective) -> MatcherMeaning {
     let words: Vec<String> = directive.args().iter().map(|it| it.text.clone()).collect();
-    let mut meaning = MatcherMeaning::Requests(RequestSelector::default());
     // The short form has one matcher in the line of the name.
-    if !words.is_empty() {
-        meaning = and(meaning, single(&words, directive.children()));
-    } else {
-        // Lines of the same kind are alternatives of a path, method, host or address, and conjunctions otherwise.
-        for (name, args) in joined_lines(directive.children()) {
-            let words: Vec<String> = std::iter::once(name).chain(args).collect();
-            meaning = and(meaning, single(&words, &[]));
-        }
-        // Matchers with a block of their own, such as `not` and `file`.
-        for child in directive.children().iter().filter(|it| it.block.is_some()) {
-            let words: Vec<String> = child.words.iter().map(|it| it.text.clone()).collect();
-            meaning = and(meaning, single(&words, child.children()));
-        }
+    match words.is_empty() {
+        true => all_lines(directive.children()),
+        false => single(&words, directive.children()),
+    }
+}
+
+/// The meaning of a block, all of whose matchers must hold.
+fn all_lines(lines: &[CaddyDirective]) -> MatcherMeaning {
+    let mut meaning = MatcherMeaning::Requests(RequestSelector::default());
+    // Lines of the same kind are alternatives of a path, method, host or address, and conjunctions otherwise.
+    for (name, args) in joined_lines(lines) {
+        let words: Vec<String> = std::iter::once(name).chain(args).collect();
+        meaning = and(meaning, single(&words, &[]));
+    }
+    for (_, lines) in alternatives(lines) {
+        meaning = and(meaning, any_header(&lines));
+    }
+    // Matchers with a block of their own, such as `not` and `file`.
+    for child in lines.iter().filter(|it| it.block.is_some()) {
+        let words: Vec<String> = child.words.iter().map(|it| it.text.clone()).collect();
+        meaning = and(meaning, single(&words, child.children()));
     }
     meaning
 }
 
+/// The lines about one field or argument, by its name: in Caddy they are alternatives.
+fn alternatives(lines: &[CaddyDirective]) -> BTreeMap<String, Vec<Vec<String>>> {
+    let mut lists: BTreeMap<String, Vec<Vec<String>>> = BTreeMap::new();
+    for line in lines.iter().filter(|it| it.block.is_none()) {
+        let subject = match (line.name(), line.args().len()) {
+            ("header" | "query", _) => line.arg(0),
+            ("header_regexp", 3) => line.arg(1),
+            ("header_regexp", _) => line.arg(0),
+            ("path_regexp", _) => "",
+            _ => continue,
+        };
+        let subject = subject.split('=').next().unwrap_or_default();
+        let key = format!("{} {}", line.name(), subject.trim_start_matches('!'));
+        let words = line.words.iter().map(|it| it.text.clone()).collect();
+        lists
+            .entry(key.to_ascii_lowercase())
+            .or_default()
+            .push(words);
+    }
+    lists
+}
+
+/// One condition for lines about the same field.
+fn any_header(lines: &[Vec<String>]) -> MatcherMeaning {
+    if let [line] = lines {
+        return single(line, &[]);
+    }
+    let mut expressions = Vec::new();
+    for line in lines {
+        let [name, _, _] = &line[..] else {
+            return unknown("of several lines");
+        };
+        let MatcherMeaning::Requests(selector) = single(line, &[]) else {
+            return unknown(name);
+        };
+        let values = selector.conditions.get("header").into_iter().flatten();
+        let value = values.last().and_then(|it| it.split_once(": "));
+        let Some((_, value)) = value.filter(|_| name == "header") else {
+            return unknown(&format!("{name} of several lines"));
+        };
+        expressions.push(match value.strip_prefix('~') {
+            Some(expression) => expression.to_string(),
+            None => format!("^{}$", regex_syntax::escape(value)),
+        });
+    }
+    let field = &lines[0][1];
+    let value = format!("{field}: ~(?:{})", expressions.join("|"));
+    condition("header", vec![value])
+}
+
 fn joined_lines(lines: &[CaddyDirective]) -> Vec<(String, Vec<String>)> {
     let mut joined: Vec<(String, Vec<String>)> = Vec::new();
-    for line in lines.iter().filter(|it| it.block.is_none()) {
+    let has_alternatives =
+        |name: &str| matches!(name, "header" | "query" | "header_regexp" | "path_regexp");
+    for line in lines
+        .iter()
+        .filter(|it| it.block.is_none() && !has_alternatives(it.name()))
+    {
         let args: Vec<String> = line.args().iter().map(|it| it.text.clone()).collect();
         // Of other kinds, each line is a condition.
         let is_list = matches!(
@@ -174,8 +236,8 @@ fn file(args: &[String], block: &[CaddyDirective]) -> MatcherMeaning {
 }
 
 fn not(args: &[String], block: &[CaddyDirective]) -> MatcherMeaning {
-    if let ["file"] | ["file", "{path}"] = &args.iter().map(String::as_str).collect::<Vec<_>>()[..]
-    {
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    if let (["file"] | ["file", "{path}"], []) = (&words[..], block) {
         return MatcherMeaning::Missing(RequestSelector::default());
     }
     let mut exceptions = Vec::new();
@@ -188,18 +250,11 @@ fn not(args: &[String], block: &[CaddyDirective]) -> MatcherMeaning {
         MatcherMeaning::File(..) | MatcherMeaning::Missing(_) => Some("not with file".to_string()),
         MatcherMeaning::Unknown(reason) => Some(reason),
     };
-    let mut failure = None;
-    if !args.is_empty() {
-        failure = except(single(args, &[]));
-    } else {
-        // The lines of a block must not all match.
-        let mut all = MatcherMeaning::Requests(RequestSelector::default());
-        for (name, args) in joined_lines(block) {
-            let words: Vec<String> = std::iter::once(name).chain(args).collect();
-            all = and(all, single(&words, &[]));
-        }
-        failure = failure.or(except(all));
-    }
+    // The lines of a block must not all match.
+    let failure = match args.is_empty() {
+        true => except(all_lines(block)),
+        false => except(single(args, block)),
+    };
     match failure {
         Some(reason) => MatcherMeaning::Unknown(reason),
         None => MatcherMeaning::Requests(RequestSelector {
@@ -361,6 +416,10 @@ mod tests {
                 "header = [\"Connection: ~Upgrade\", \"Upgrade: websocket\"]",
             ),
             (
+                "{\nheader User-Agent *curl*\nheader User-Agent wget\n}",
+                "header = \"User-Agent: ~(?:curl|^wget$)\"",
+            ),
+            (
                 "not path /auth* /x",
                 "not = { variable = '$path=~(?:^/auth|^/x$)' }",
             ),
@@ -399,6 +458,10 @@ mod tests {
             "expression {path}.startsWith('/a')",
             "path /a?b",
             "not {\nnot path /x\n}",
+            "not {\npath /pub/*\nnot {\npath /pub/secret/*\n}\n}",
+            "not file {\nroot /maint\n}",
+            "{\nquery a=1\nquery a=2\n}",
+            "{\nheader X-A *\nheader X-A b\n}",
         ] {
             assert!(
                 matches!(meaning(text), MatcherMeaning::Unknown(_)),

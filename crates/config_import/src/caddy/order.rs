@@ -1,5 +1,6 @@
 //! The order in which Caddy applies the directives of a block.
 
+use super::site::is_access_guard;
 use super::tree::CaddyDirective;
 
 /// Caddy's own order.
@@ -98,8 +99,12 @@ impl DirectiveOrder {
                 name => name,
             };
             let index = self.0.iter().position(|it| it == name);
-            let len = path_len(directive);
-            (index.unwrap_or(self.0.len()), std::cmp::Reverse(len))
+            // A guard without a known place must not come after what it guards.
+            let index = match is_access_guard(name) {
+                true => index,
+                false => index.or(Some(self.0.len())),
+            };
+            (index, std::cmp::Reverse(path_len(directive)))
         };
         let mut sorted: Vec<&CaddyDirective> = directives.iter().collect();
         sorted.sort_by_key(|directive| rank(directive));

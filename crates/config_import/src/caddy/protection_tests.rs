@@ -209,3 +209,64 @@ fn named_routes_and_marks_of_editors_are_no_sites() {
     assert!(import.text.contains("# names"), "{}", import.text);
     assert_eq!(rules(&sites[0])[0], "/** Deny(503)", "{}", import.text);
 }
+
+#[test]
+fn untranslated_guards_refuse_their_requests() {
+    for directives in [
+        "@anon vars a b\nredir @anon /login\nreverse_proxy app:80",
+        "authorize with admins\nreverse_proxy app:80",
+        "@odd vars a b\nhandle @odd {\nredir /login\n}\nreverse_proxy app:80",
+    ] {
+        assert_refused(directives);
+    }
+    let import = import(
+        "(s) {\n{block}\nreverse_proxy app:80\n}\nhttp://a.example {\nimport s {\nbasic_auth {\nu $2a$x\n}\n}\n}\n",
+    );
+    assert!(matches!(
+        sites(&import)[0].access[0].action,
+        RuleAction::Auth(_)
+    ));
+}
+
+#[test]
+fn refusals_in_blocks_hold_for_each_spelling() {
+    let (_, import) =
+        site("handle /f/* {\n@x path *.env *.bak\nrespond @x 403\nreverse_proxy app:80\n}");
+    assert!(
+        import.text.contains("variable = '$path=~(?i)"),
+        "{}",
+        import.text
+    );
+}
+
+#[test]
+fn addresses_of_clients_can_not_be_made_up() {
+    let (site, import) = site(
+        "@a not remote_ip 10.0.0.0/8\nrespond @a 403\nreverse_proxy app {\ntrusted_proxies 0.0.0.0/0\n}",
+    );
+    assert!(
+        !import.text.contains("trusted_proxies ="),
+        "{}",
+        import.text
+    );
+    assert_eq!(site.access.len(), 1, "{}", import.text);
+    assert!(
+        import
+            .report
+            .to_string()
+            .contains("without trusted_proxies")
+    );
+}
+
+#[test]
+fn data_lines_keep_the_outcome_of_other_directives() {
+    let text = "http://a.example {\n@odd vars a b\nhandle @odd {\nbasic_auth {\nu $2a$x\n}\n}\nreverse_proxy app:80\n}\n";
+    let import = import(text);
+    let first = &import.report.entries()[0];
+    assert_eq!(
+        first.outcome,
+        crate::DirectiveOutcome::translated(),
+        "{}",
+        import.report
+    );
+}

@@ -395,12 +395,22 @@ fn sent_paths(selector: &RequestSelector, scope: &StepScope) -> Option<RequestSe
     Some(selector)
 }
 
+/// Whether a directive, perhaps of a plugin, admits some clients only.
+pub fn is_access_guard(name: &str) -> bool {
+    let names = [
+        "jwt",
+        "ldap",
+        "geofence",
+        "ip_filter",
+        "crowdsec",
+        "coraza_waf",
+    ];
+    names.contains(&name) || (name.contains("auth") && !name.starts_with('@'))
+}
+
 fn protects(directive: &CaddyDirective) -> bool {
     let is_guard = |name: &str| {
-        matches!(
-            name,
-            "basic_auth" | "basicauth" | "forward_auth" | "error" | "abort" | "respond"
-        )
+        matches!(name, "error" | "abort" | "respond" | "redir" | "invoke") || is_access_guard(name)
     };
     is_guard(directive.name()) || directive.children().iter().any(protects)
 }

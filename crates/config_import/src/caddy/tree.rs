@@ -11,6 +11,8 @@ use super::lexer::{Token, Word, tokenize};
 const DEPTH_MAX: usize = 32;
 /// The largest number of directives, after imports: snippets may import each other in many ways.
 const DIRECTIVES_MAX: usize = 100_000;
+/// The largest size of all words in bytes, after imports: an argument may be in a word many times.
+const TEXT_LEN_MAX: usize = 16 << 20;
 
 /// A mistake in a file, or a file that can't be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,7 +89,7 @@ impl CaddyDirective {
 pub fn read_file(file: &Path) -> Result<Vec<CaddyDirective>, CaddySyntaxError> {
     let mut reader = TreeReader::default();
     let top = reader.parse_file(file)?;
-    reader.expand(top, &[], 0)
+    reader.expand(top, Importer::default(), 0)
 }
 
 /// Reads a text. Relative imports begin at the folder of `file`.
@@ -97,13 +99,23 @@ pub fn read_file(file: &Path) -> Result<Vec<CaddyDirective>, CaddySyntaxError> {
 pub fn read_text(text: &str, file: &Path) -> Result<Vec<CaddyDirective>, CaddySyntaxError> {
     let mut reader = TreeReader::default();
     let top = reader.parse(text, file)?;
-    reader.expand(top, &[], 0)
+    reader.expand(top, Importer::default(), 0)
+}
+
+/// The values of an `import` for what it imports.
+#[derive(Clone, Copy, Default)]
+struct Importer<'i> {
+    /// `{args[0]}`
+    args: &'i [String],
+    /// `{block}`
+    block: &'i [CaddyDirective],
 }
 
 #[derive(Default)]
 struct TreeReader {
     snippets: BTreeMap<String, Vec<CaddyDirective>>,
     count: usize,
+    text_len: usize,
 }
 
 impl TreeReader {
@@ -131,7 +143,7 @@ impl TreeReader {
     fn expand(
         &mut self,
         directives: Vec<CaddyDirective>,
-        args: &[String],
+        importer: Importer<'_>,
         depth: usize,
     ) -> Result<Vec<CaddyDirective>, CaddySyntaxError> {
         let mut expanded = Vec::new();
@@ -143,9 +155,28 @@ impl TreeReader {
             }
             // Arguments are replaced before names are read: a snippet may have its directive as an argument.
             for word in &mut directive.words {
-                word.text = with_arguments(&word.text, args);
+                let text = with_arguments(&word.text, importer.args);
+                self.text_len += text.as_ref().map_or(TEXT_LEN_MAX, String::len);
+                word.text = text.unwrap_or_default();
+            }
+            if self.text_len >= TEXT_LEN_MAX {
+                let message = "arguments of imports make a text of more than 16 MiB".to_string();
+                return Err(mistake(&directive.file, directive.line, message));
             }
             let name = directive.name();
+            if name == "{block}" {
+                self.count += tree_len(importer.block);
+                expanded.extend(importer.block.iter().cloned());
+                continue;
+            }
+            if name.starts_with("{blocks.") {
+                let message = "named blocks of an import are not read: write them in place";
+                return Err(mistake(
+                    &directive.file,
+                    directive.line,
+                    message.to_string(),
+                ));
+            }
             let is_snippet = name.starts_with('(') && name.ends_with(')');
             if is_snippet && directive.block.is_some() {
                 let name = name.trim_matches(['(', ')']).to_string();
@@ -157,11 +188,17 @@ impl TreeReader {
                 let imported = self.import(&directive)?;
                 let words = directive.args().iter().skip(1);
                 let args: Vec<String> = words.map(|it| it.text.clone()).collect();
-                expanded.extend(self.expand(imported, &args, depth + 1)?);
+                let block = directive.block.take().unwrap_or_default();
+                let block = self.expand(block, importer, depth + 1)?;
+                let inner = Importer {
+                    args: &args,
+                    block: &block,
+                };
+                expanded.extend(self.expand(imported, inner, depth + 1)?);
                 continue;
             }
             if let Some(block) = directive.block.take() {
-                directive.block = Some(self.expand(block, args, depth + 1)?);
+                directive.block = Some(self.expand(block, importer, depth + 1)?);
             }
             expanded.push(directive);
         }
@@ -265,14 +302,25 @@ fn with_environment(text: &str) -> Result<String, (usize, String)> {
     Ok(out)
 }
 
-/// Replaces `{args[0]}` and `{args.0}`.
-fn with_arguments(text: &str, args: &[String]) -> String {
+/// The number of directives with those of blocks.
+fn tree_len(directives: &[CaddyDirective]) -> usize {
+    let blocks = directives.iter().map(|it| tree_len(it.children()));
+    directives.len() + blocks.sum::<usize>()
+}
+
+/// Replaces `{args[0]}` and `{args.0}`; `None` if the text becomes too long.
+fn with_arguments(text: &str, args: &[String]) -> Option<String> {
     let mut text = text.to_string();
     for (index, arg) in args.iter().enumerate() {
-        text = text.replace(&format!("{{args[{index}]}}"), arg);
-        text = text.replace(&format!("{{args.{index}}}"), arg);
+        for name in [format!("{{args[{index}]}}"), format!("{{args.{index}}}")] {
+            let count = text.matches(&name).count();
+            if count.saturating_mul(arg.len()) > TEXT_LEN_MAX {
+                return None;
+            }
+            text = text.replace(&name, arg);
+        }
     }
-    text
+    Some(text)
 }
 
 struct BlockParser<'t> {
@@ -352,7 +400,8 @@ impl BlockParser<'_> {
             block,
             file: Rc::clone(&self.file),
             line,
-            id: 0,
+            // Lines that are data are not in the report.
+            id: usize::MAX,
         });
     }
 }
@@ -372,8 +421,24 @@ mod tests {
         assert_eq!(top.len(), 2);
         assert_eq!(top[1].to_text(), "a.b, c.d");
         assert_eq!(top[1].children()[0].to_text(), "header X one");
+        let top =
+            read("(s) {\n {block}\n x\n}\na.b {\n import s {\n basic_auth\n }\n}").expect("a tree");
+        assert_eq!(top[0].children()[0].to_text(), "basic_auth");
+        assert_eq!(top[0].children()[1].to_text(), "x");
         let top = read(":80\nroot * /x\nfile_server\n").expect("a tree");
         assert_eq!((top.len(), top[0].children().len()), (1, 2));
+    }
+
+    #[test]
+    fn arguments_make_no_endless_text() {
+        let mut text = String::from("(a30) {\n respond {args[0]}\n}\n");
+        for number in (0..30).rev() {
+            let arg = "{args[0]}".repeat(4);
+            text += &format!("(a{number}) {{\n import a{} {arg}\n}}\n", number + 1);
+        }
+        text += "a.b {\n import a0 text\n}";
+        let error = read(&text).expect_err("a text of 4^30 words");
+        assert!(error.message.contains("16 MiB"), "{error}");
     }
 
     #[test]
@@ -389,6 +454,8 @@ mod tests {
         let error = read(unset).expect_err("a variable without a value");
         assert_eq!(error.line, 3);
         assert!(error.message.contains("LOWROAD_NONE"), "{error}");
+        let named = "(a) {\n {blocks.x}\n}\na.b {\n import a {\n x {\n y\n }\n }\n}";
+        assert_eq!(read(named).expect_err("named blocks").line, 2);
         let cycle = "(a) {\n import a\n}\na.b {\n import a\n}";
         assert!(read(cycle).is_err());
     }

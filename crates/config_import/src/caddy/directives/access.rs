@@ -219,8 +219,14 @@ impl SiteReader<'_> {
         };
         let (selector, regex) = match target {
             StepTarget::Requests { selector, regex } => (selector, regex),
-            StepTarget::Unknown(reason) => return DirectiveOutcome::ByHand(reason),
-            _ => return DirectiveOutcome::ByHand("redirects come before files".to_string()),
+            // Without the redirect, its requests would reach later steps.
+            StepTarget::Unknown(reason) => return self.refuse(scope, directive, &reason),
+            StepTarget::Existing(_) => {
+                return self.refuse(scope, directive, "redirects come before files");
+            }
+            StepTarget::Missing(_) => {
+                return DirectiveOutcome::ByHand("redirects come before files".to_string());
+            }
         };
         let is_known = matches!(status, 301 | 302 | 303 | 307 | 308);
         let Some(to) = self.text(&with_path(to, &selector)).filter(|_| is_known) else {
@@ -296,6 +302,13 @@ fn without_case(mut selector: RequestSelector) -> RequestSelector {
     for pattern in &mut selector.patterns {
         if pattern.contains(|it: char| it.is_ascii_alphabetic()) && !pattern.starts_with("(?i)") {
             pattern.insert_str(0, "(?i)");
+        }
+    }
+    // Patterns inside of a block are conditions on the path.
+    let variables = selector.conditions.get_mut("variable");
+    for value in variables.into_iter().flatten() {
+        if let Some(expression) = value.strip_prefix("$path=~") {
+            *value = format!("$path=~(?i){}", expression.trim_start_matches("(?i)"));
         }
     }
     selector
