@@ -2,6 +2,7 @@
 
 use super::address::DefaultPorts;
 use super::directives::proxy::ranges;
+use super::listeners::bound_hosts;
 use super::order::DirectiveOrder;
 use super::tree::CaddyDirective;
 use super::values::{bytes, duration};
@@ -22,6 +23,8 @@ pub struct GlobalOptions {
     pub authority: Option<String>,
     /// `local_certs`
     pub is_local: bool,
+    /// `default_bind`
+    pub hosts: Vec<String>,
     /// The order of directives.
     pub order: DirectiveOrder,
     /// `trusted_proxies`
@@ -42,6 +45,7 @@ impl Default for GlobalOptions {
             contact: None,
             authority: None,
             is_local: false,
+            hosts: Vec::new(),
             order: DirectiveOrder::default(),
             trusted_proxies: Vec::new(),
             limits: ConfigTable::essential("[limits]"),
@@ -120,7 +124,11 @@ impl GlobalOptions {
             "on_demand_tls" => {
                 return by_hand("[acme.on_demand] orders certificates for unknown names");
             }
-            "default_bind" => return by_hand("write the address in listen of the sites"),
+            "default_bind" => {
+                let (hosts, outcome) = bound_hosts(option);
+                self.hosts = hosts;
+                return outcome;
+            }
             _ => return by_hand("this option is unknown to the import"),
         }
         DirectiveOutcome::translated()

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use super::address::SiteAddress;
 use super::globals::GlobalOptions;
 use super::site::SiteSettings;
+use super::tree::CaddyDirective;
 use crate::document::{ConfigDocument, ConfigTable};
+use crate::report::DirectiveOutcome;
 use crate::toml_values::list;
 
 /// Addresses of a block with the same names.
@@ -90,7 +92,7 @@ pub fn site_groups(
             hosts.len() - 1
         });
         let group = &mut hosts[index].1;
-        let listens = listens(address.port, settings);
+        let listens = listens(address.port, settings, globals);
         // The same name may have both kinds of listeners.
         match address.is_tls {
             true => group.encrypted.extend(listens),
@@ -104,7 +106,7 @@ pub fn site_groups(
         if is_usual && globals.redirects && is_free && group.plain.is_empty() {
             group
                 .plain
-                .extend(self::listens(globals.ports.http, settings));
+                .extend(self::listens(globals.ports.http, settings, globals));
             group.redirects = true;
         }
     }
@@ -133,8 +135,25 @@ pub fn site_groups(
     groups
 }
 
-fn listens(port: u16, settings: &SiteSettings) -> Vec<String> {
-    match &settings.hosts[..] {
+/// The addresses of `bind` and `default_bind`. Other networks than TCP become the loopback address: a site for a local
+/// socket must not be public.
+pub fn bound_hosts(directive: &CaddyDirective) -> (Vec<String>, DirectiveOutcome) {
+    let hosts: Vec<String> = directive.args().iter().map(|it| it.text.clone()).collect();
+    if hosts.iter().any(|it| it.contains(['/', '{'])) {
+        let way = "sites listen at TCP addresses: until then at 127.0.0.1";
+        let outcome = DirectiveOutcome::ByHand(way.to_string());
+        return (vec!["127.0.0.1".to_string()], outcome);
+    }
+    (hosts, DirectiveOutcome::translated())
+}
+
+fn listens(port: u16, settings: &SiteSettings, globals: &GlobalOptions) -> Vec<String> {
+    // The directive of a site replaces the global option.
+    let hosts = match settings.hosts.is_empty() {
+        true => &globals.hosts,
+        false => &settings.hosts,
+    };
+    match &hosts[..] {
         [] => vec![format!("*:{port}")],
         hosts => hosts.iter().map(|host| listen(host, port)).collect(),
     }

@@ -270,3 +270,22 @@ fn data_lines_keep_the_outcome_of_other_directives() {
         import.report
     );
 }
+
+#[test]
+fn sites_of_local_sockets_are_not_public() {
+    for (global, directive, expected) in [
+        ("", "bind unix//run/a.sock", "127.0.0.1:80"),
+        ("{\ndefault_bind 127.0.0.2\n}\n", "", "127.0.0.2:80"),
+        (
+            "{\ndefault_bind 127.0.0.2\n}\n",
+            "bind 127.0.0.3",
+            "127.0.0.3:80",
+        ),
+    ] {
+        let import = import(&format!(
+            "{global}http://a.example {{\n{directive}\nreverse_proxy app:80\n}}\n"
+        ));
+        let listen = format!("listen = \"{expected}\"");
+        assert!(import.text.contains(&listen), "{}", import.text);
+    }
+}

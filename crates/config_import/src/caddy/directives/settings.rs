@@ -1,5 +1,6 @@
 //! Settings of a site: `tls`, `log`, `encode`, `bind`, `request_body`, `handle_errors`, `map`, `vars`.
 
+use crate::caddy::listeners::bound_hosts;
 use crate::caddy::placeholders::{PlaceholderNames, request_text};
 use crate::caddy::site::{SiteReader, StepScope, StepTarget};
 use crate::caddy::tree::CaddyDirective;
@@ -77,12 +78,9 @@ impl SiteReader<'_> {
     }
 
     pub(super) fn bind(&mut self, directive: &CaddyDirective) -> DirectiveOutcome {
-        let hosts: Vec<String> = directive.args().iter().map(|it| it.text.clone()).collect();
-        if hosts.iter().any(|it| it.contains(['/', '{'])) {
-            return DirectiveOutcome::ByHand("sites listen at TCP addresses".to_string());
-        }
+        let (hosts, outcome) = bound_hosts(directive);
         self.settings.hosts = hosts;
-        DirectiveOutcome::translated()
+        outcome
     }
 
     pub(super) fn encode(&mut self, directive: &CaddyDirective) -> DirectiveOutcome {
