@@ -125,3 +125,13 @@ fn refusals_hold_for_all_methods_and_spellings() {
         import.text
     );
 }
+
+#[test]
+fn words_with_line_ends_add_no_tables() {
+    let (sites, import) = import(
+        "upstream app { server 127.0.0.1:81 'max_conns=1\n[[site]]\nnames = \"evil\"\nroot = \"/\"\n#'; server 127.0.0.1:82; } server { listen 80; server_name a.example; location '/x\n[[site.rule]]\nallow = true\n#' { deny all; } location / { proxy_pass http://app; } }",
+    );
+    assert_eq!(sites.len(), 1, "{}", import.text);
+    assert!(!rules_of(&sites[0]).contains(&"/** Allow".to_string()));
+    assert!(!import.text.contains("connections"), "{}", import.text);
+}

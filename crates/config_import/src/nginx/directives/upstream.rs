@@ -100,6 +100,9 @@ fn server(upstream: &mut Upstream, directive: &Directive) -> DirectiveOutcome {
             }
             Some(("weight", _)) => return not_a_value(),
             Some(("max_conns", connections)) => {
+                if connections.parse::<u32>().is_err() {
+                    return not_a_value();
+                }
                 upstream.keys.insert("connections", connections.to_string());
             }
             None if arg == "backup" => keys.push(("backup", "true".to_string())),
