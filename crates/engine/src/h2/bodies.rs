@@ -217,9 +217,12 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             // The stream was reset while the helper read.
             (None, _) => {}
             (Some(_), None) => self.break_body(worker, stream),
-            (Some(body), Some(bytes)) => {
+            (Some(body), Some(mut bytes)) => {
                 if let Some(BodyPart::File { range, .. }) = body.rest.front_mut() {
                     range.start += bytes.len() as u64;
+                    // The slices of a limited bandwidth are much shorter than the buffer of a read, and a client that reads
+                    // nothing has many of them ready.
+                    bytes.shrink_to_fit();
                     // The rest of the file stays in the queue behind the bytes that were read.
                     body.rest.push_front(BodyPart::Bytes(bytes.into()));
                 }
