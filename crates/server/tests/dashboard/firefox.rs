@@ -53,7 +53,8 @@ impl Firefox {
         });
         let stream = TcpStream::connect(("127.0.0.1", port)).expect("Marionette");
         stream
-            .set_read_timeout(Some(TEST_TIMEOUT))
+            // A session and a page take long on a machine that also builds.
+            .set_read_timeout(Some(6 * TEST_TIMEOUT))
             .expect("a timeout");
         let mut browser = Firefox {
             process: process.expect("Firefox"),
