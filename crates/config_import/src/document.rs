@@ -110,12 +110,19 @@ impl ConfigTable {
             .key("deny", "503")
     }
 
-    /// Whether requests become less restricted without the table.
-    fn closes_its_site(&self) -> bool {
-        matches!(
-            &*self.header,
-            "[site.tls]" | "[[site.route]]" | "[[site.redirect]]"
-        )
+    /// The rule that closes what the table protected. A redirect protects at most the paths that it takes away.
+    fn closing_rule(&self, refused: Option<usize>) -> Option<ConfigTable> {
+        let rule = self.refusal(refused);
+        match &*self.header {
+            "[site.tls]" | "[[site.route]]" => Some(rule),
+            "[[site.redirect]]" => rule.has_key("pattern").then_some(rule),
+            _ => None,
+        }
+    }
+
+    fn has_key(&self, name: &str) -> bool {
+        let start = format!("{name} = ");
+        self.keys.iter().any(|key| key.text.starts_with(&start))
     }
 
     /// Whether it is a rule that refuses or admits requests, still with the keys that say how.
@@ -233,7 +240,7 @@ impl ConfigDocument {
                 return Some(disabled.entries.clone());
             }
         }
-        let refusal = disabled.closes_its_site().then(|| disabled.refusal(key));
+        let refusal = disabled.closing_rule(key);
         // Subtables belong to the table before them.
         let prefix = format!("[{}.", disabled.header.trim_matches(['[', ']']));
         let mut entries: Vec<usize> = disabled.disable().collect();
