@@ -395,7 +395,7 @@ impl<'a> StorableFields<'a> {
     }
 
     /// Discards the explicit lifetime and the demands for validation. A response that could be used only after validation
-    /// was not permitted for reuse by others, whatever else it says.
+    /// was not permitted for reuse by others, even with `public`.
     fn discard_lifetime(&mut self) {
         let control = &self.control;
         let is_zero = |secs: cache_control::DeltaSeconds| secs.secs() == Some(0);

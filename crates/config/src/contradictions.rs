@@ -85,7 +85,7 @@ fn warn_of_missing_pages(
     }
 }
 
-/// Warns of tables whose paths all belong to an earlier table.
+/// Warns of tables without effect: an earlier table has all their paths.
 fn warn_of_hidden(source: &ConfigSource<'_>, name: &str, tables: &[OrderedTable<'_>]) {
     for (index, table) in tables.iter().enumerate() {
         let hides = |other: &&OrderedTable<'_>| {

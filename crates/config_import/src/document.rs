@@ -92,7 +92,7 @@ impl ConfigTable {
         self.entries.iter().copied().chain(keys)
     }
 
-    /// The rule that refuses the requests of the table, of which a key may be what the parser refuses.
+    /// The rule that refuses the requests of the table. `refused` is the key that the parser refuses.
     fn refusal(&self, refused: Option<usize>) -> ConfigTable {
         let name = match &*self.header {
             "[[site.route]]" => "pattern = ",
@@ -110,7 +110,7 @@ impl ConfigTable {
             .key("deny", "503")
     }
 
-    /// The rule that closes what the table protected. A redirect protects at most the paths that it takes away.
+    /// The rule that closes the paths of a disabled table. A redirect protects at most the paths that it takes away.
     fn closing_rule(&self, refused: Option<usize>) -> Option<ConfigTable> {
         let rule = self.refusal(refused);
         match &*self.header {
@@ -125,7 +125,7 @@ impl ConfigTable {
         self.keys.iter().any(|key| key.text.starts_with(&start))
     }
 
-    /// Whether it is a rule that refuses or admits requests, still with the keys that say how.
+    /// Whether it is a rule that refuses or admits requests, and still has the keys for that.
     fn is_guard(&self) -> bool {
         let guards = ["deny =", "auth =", "forward_auth =", "close =", "respond ="];
         let mut keys = self.keys.iter().filter(|it| !it.is_disabled);
@@ -137,7 +137,7 @@ impl ConfigTable {
                 .all(|key| key.is_disabled || key.text == REFUSAL)
     }
 
-    /// Refuses the requests of the rule's pattern, and all if the pattern is what the parser refuses.
+    /// Refuses the requests of the rule's pattern, and all if the parser refuses the pattern.
     fn refuse_instead(&mut self, refused: Option<usize>) {
         for (index, key) in self.keys.iter_mut().enumerate() {
             let is_pattern = key.text.starts_with("pattern =") && refused != Some(index);
@@ -221,14 +221,14 @@ impl ConfigDocument {
         if self.tables[table].is_essential {
             return self.disable_essential_key(table, key?);
         }
-        // Fields and environment may protect what the route leads to.
+        // Fields and environment may protect the application behind the route.
         let (table, key) = match self.route_of(table) {
             Some(route) => (route, None),
             None => (table, key),
         };
         let disabled = &mut self.tables[table];
         disabled.comments.push(format!("By hand: {reason}"));
-        // What a rule protects must not become open.
+        // Paths that a rule protects must not become open.
         if disabled.is_guard() {
             disabled.refuse_instead(key);
             return Some(disabled.entries.clone());

@@ -47,7 +47,7 @@ impl RequestSelector {
         all.any(|it| it.contains_key("addresses"))
     }
 
-    /// Whether some request may be selected by both, as far as paths tell.
+    /// Whether some request may be selected by both, as far as paths show.
     pub fn overlaps(&self, other: &RequestSelector) -> bool {
         may_overlap(&self.globs(), &other.globs())
     }
@@ -73,7 +73,7 @@ impl RequestSelector {
     /// The requests that both select; `None` if conditions can't express them.
     pub fn and(&self, other: &RequestSelector) -> Option<RequestSelector> {
         let mut both = self.clone();
-        // The narrower list of patterns says all, if one is inside of the other.
+        // If one list of patterns is inside of the other, it selects the same as both.
         if both.patterns.is_empty() || other.is_inside(&both.patterns) {
             both.patterns = match other.patterns.is_empty() {
                 true => both.patterns,
@@ -194,7 +194,7 @@ fn path_condition(patterns: &[String]) -> String {
     }
 }
 
-/// The longest expression of one condition, with room for what surrounds the patterns; the parser accepts 1024 bytes.
+/// The longest expression of one condition, with room for the text around the patterns; the parser accepts 1024 bytes.
 const EXPRESSION_LEN_MAX: usize = 800;
 
 /// The value of `not` for the paths of patterns; none without patterns.
@@ -203,7 +203,7 @@ pub fn exception(patterns: &[String]) -> Option<String> {
     let mut len = 0;
     for pattern in patterns {
         let own = pattern_regex(pattern).len() + 1;
-        // Each group is an exception of its own, so they may be as many as needed.
+        // Each group is a separate exception, so their number is not limited.
         match groups
             .last_mut()
             .filter(|_| len + own <= EXPRESSION_LEN_MAX)
@@ -286,7 +286,7 @@ mod tests {
             Some(paths(&["/x"]))
         );
         assert_eq!(paths(&["/x"]).without(&paths(&[])), None);
-        // The rest of a rest is what was left out.
+        // An exception of an exception is selected again.
         let again = paths(&[]).without(&rest).expect("the paths");
         assert_eq!(again.conditions["variable"], ["$path=~^/api/"]);
     }

@@ -207,7 +207,7 @@ impl<P> MemberGroup<P> {
         })
     }
 
-    /// The first member whose target meets a condition.
+    /// The first member with a target that meets a condition.
     pub fn find(&self, mut is_match: impl FnMut(&P) -> bool) -> Option<MemberId> {
         let mut members = self.all();
         let (slot, _) = members.find(|(_, member)| is_match(&member.target))?;

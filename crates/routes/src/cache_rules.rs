@@ -71,7 +71,7 @@ impl CacheRules {
         rules.any(|rule| rule.action != CacheRuleAction::NoStore)
     }
 
-    /// The rules whose path and conditions match a request.
+    /// The rules that match a request by path and conditions.
     pub fn matching(&self, path: &[u8], input: &ConditionInput<'_>) -> CacheRuleSet {
         // The first rule that matches can't be chosen yet: the status is unknown.
         let mut set = 0;

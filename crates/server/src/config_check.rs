@@ -303,7 +303,7 @@ fn disk_cache_warning(reason: &FolderError) -> String {
 fn origins(config: &Config, problems: &mut Vec<String>) {
     let routes = config.sites.iter().flat_map(|site| &site.routes);
     let mut failures = BTreeSet::new();
-    // Mirrors have files of their own.
+    // Mirrors have further files.
     for origin in routes.flat_map(lowroad_config::RouteConfig::origins) {
         if let Err(error) = lowroad_routes::gateway_handlers::check_tls(origin) {
             failures.insert(error);

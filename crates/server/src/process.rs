@@ -283,7 +283,7 @@ fn take_over(
     Ok(())
 }
 
-/// Waits for what the predecessor releases while it drains: the level in the kernel, and the addresses of applications.
+/// Waits until the draining predecessor has released the level in the kernel and the addresses of applications.
 fn follow_handover(
     predecessor: &Predecessor,
     attach_level: Option<impl FnOnce()>,
@@ -301,7 +301,7 @@ fn follow_handover(
     }
 }
 
-/// Ends what programs and applications still do, when the workers have ended.
+/// Ends programs and applications, after the workers have ended.
 fn end(running: &Mutex<RunningServer>) {
     let mut running = lock(running);
     running.handler_runtime.end();

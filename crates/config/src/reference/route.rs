@@ -4,7 +4,7 @@ use super::conditions::{CONDITION_COUNT, with_conditions};
 use super::{KeyReference, TableReference};
 
 const ROUTE_KEYS: &[KeyReference] = &[
-    KeyReference::required("pattern", "pattern or list of them", "The paths. Each pattern of a list is a route with limits of its own."),
+    KeyReference::required("pattern", "pattern or list of them", "The paths. Each pattern of a list is a route with separate limits."),
     KeyReference::optional("module", "name", "Handler: the [module](module.md) of this name."),
     KeyReference::with_described_default("mirror", "name, URL, or table", "no mirror", "[Send copies](site-route-mirror.md) of requests to another [origin](origin.md), and discard its responses: a name, a URL, or `{ to = \"NAME\", share = \"10%\" }`.").only_with(&["origin"]),
     KeyReference::optional("cgi", "path or `true`", "Handler: the CGI programs (RFC 3875) in this folder; or this program, for all paths of the route; with `true`, programs among the site's files."),

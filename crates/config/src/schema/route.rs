@@ -78,7 +78,7 @@ pub struct RouteConfig {
     pub mirror: Option<MirrorConfig>,
 }
 
-/// A share of a route's requests that is also sent to another origin, whose responses are discarded.
+/// A share of a route's requests, copied to another origin. The responses to the copies are discarded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MirrorConfig {
     /// The origin. Key `to`.

@@ -10,7 +10,7 @@ use crate::document::ConfigTable;
 use crate::report::{DirectiveOutcome, ImportReport};
 use crate::toml_values::{list, quoted, size};
 
-/// What the global options say.
+/// The global options.
 #[derive(Clone, Debug)]
 pub struct GlobalOptions {
     /// Ports.
@@ -209,7 +209,7 @@ impl GlobalOptions {
         std::iter::once(table).chain(authority).collect()
     }
 
-    /// The value of `trusted_proxies` of a site with these of its own.
+    /// The value of `trusted_proxies` for a site: these are the ranges in its block.
     pub fn trusted_by(&self, own: &[String]) -> Option<String> {
         let mut all: Vec<String> = self.trusted_proxies.iter().chain(own).cloned().collect();
         // A network may be in both lists.

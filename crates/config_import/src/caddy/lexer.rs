@@ -130,7 +130,7 @@ impl Lexer<'_> {
             if index == 0 {
                 continue;
             }
-            // What stands before the marker is the margin of all lines.
+            // The text before the marker is the margin of all lines.
             if let Some(margin) = text
                 .strip_suffix(&*marker)
                 .filter(|it| it.trim().is_empty())

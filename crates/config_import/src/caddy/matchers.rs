@@ -16,7 +16,7 @@ pub const PRIVATE_RANGES: [&str; 6] = [
     "::1",
 ];
 
-/// What a matcher selects.
+/// The requests that a matcher selects.
 #[derive(Clone, Debug)]
 pub enum MatcherMeaning {
     /// These requests.
@@ -63,7 +63,7 @@ pub fn read_matcher(directive: &CaddyDirective) -> MatcherMeaning {
     }
 }
 
-/// The meaning of a block, all of whose matchers must hold.
+/// The meaning of a block: all its matchers must hold.
 fn all_lines(lines: &[CaddyDirective]) -> MatcherMeaning {
     let mut meaning = MatcherMeaning::Requests(RequestSelector::default());
     // Lines of the same kind are alternatives of a path, method, host or address, and conjunctions otherwise.
@@ -74,7 +74,7 @@ fn all_lines(lines: &[CaddyDirective]) -> MatcherMeaning {
     for (_, lines) in alternatives(lines) {
         meaning = and(meaning, any_header(&lines));
     }
-    // Matchers with a block of their own, such as `not` and `file`.
+    // Matchers with a block, such as `not` and `file`.
     for child in lines.iter().filter(|it| it.block.is_some()) {
         let words: Vec<String> = child.words.iter().map(|it| it.text.clone()).collect();
         meaning = and(meaning, single(&words, child.children()));

@@ -99,7 +99,7 @@ impl DirectiveOrder {
                 name => name,
             };
             let index = self.0.iter().position(|it| it == name);
-            // A guard without a known place must not come after what it guards.
+            // A guard without a known place must come first.
             let index = match is_access_guard(name) {
                 true => index,
                 false => index.or(Some(self.0.len())),

@@ -149,7 +149,7 @@ fn write_rules(
         match &step.action {
             StepAction::Rule { keys, is_final } => {
                 let has = |name: &str| keys.iter().any(|(key, _)| *key == name);
-                // Steps with precedence are not concerned by what this rule refuses.
+                // This rule must not refuse the requests of steps with precedence.
                 if !has("log") && !has("respond") {
                     let end = RuleEnd {
                         index,
@@ -245,7 +245,7 @@ fn allow(
         if stage == AnswerStage::Rule || allowed.contains(&index) {
             continue;
         }
-        // A later rule decides about requests that the step leaves, as far as the paths tell.
+        // A later rule decides about requests that the step leaves, as far as the paths show.
         let is_file = matches!(&step.action, StepAction::Files(_)) && end.selector.is_none();
         let answers = step.action.answers_all() || is_file;
         if !answers || !end.selector.is_none_or(|it| it.overlaps(&step.selector)) {

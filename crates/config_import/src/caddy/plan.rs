@@ -8,7 +8,7 @@ use crate::request_selector::RequestSelector;
 pub struct SiteStep {
     /// The requests, by the path that the client sent.
     pub selector: RequestSelector,
-    /// What happens to them.
+    /// The action on them.
     pub action: StepAction,
     /// The directive in the report.
     pub entry: usize,
@@ -16,7 +16,7 @@ pub struct SiteStep {
     pub comment: String,
 }
 
-/// What happens to requests.
+/// The action on requests.
 #[derive(Clone, Debug)]
 pub enum StepAction {
     /// A rule with this action; `is_final` if it answers instead of only admitting.
@@ -32,14 +32,14 @@ pub enum StepAction {
         to: String,
         /// Status.
         status: u16,
-        /// The expression whose captures the target has.
+        /// The expression for the captures in the target.
         regex: Option<String>,
     },
     /// Another path or query.
     Rewrite {
         /// Target, in the notation of Lowroad.
         to: String,
-        /// The expression whose captures the target has.
+        /// The expression for the captures in the target.
         regex: Option<String>,
         /// Only for missing files.
         is_missing: bool,

@@ -1,4 +1,4 @@
-//! What a Caddyfile protects stays protected, also where the import can't translate it.
+//! Protected paths of a Caddyfile stay protected, also where the import can't translate the protection.
 
 use std::path::Path;
 

@@ -226,7 +226,7 @@ impl SiteReader<'_> {
             }
             StepTarget::Unknown(reason) => return self.unknown_block(directive, scope, &reason),
         }
-        // What follows in the block sees the path without its front.
+        // The rest of the block sees the path without its front.
         if directive.name() == "handle_path" {
             let path = directive.arg(0).trim_end_matches('*').trim_end_matches('/');
             inner.strip = format!("{}{path}", scope.strip);
@@ -256,7 +256,7 @@ impl SiteReader<'_> {
         DirectiveOutcome::translated()
     }
 
-    /// `handle @file { file_server }`: files have precedence over what follows.
+    /// `handle @file { file_server }`: files have precedence over later directives.
     fn handle_files(
         &mut self,
         directive: &CaddyDirective,
@@ -284,7 +284,7 @@ impl SiteReader<'_> {
         DirectiveOutcome::translated()
     }
 
-    /// A block whose requests are not known: if it protects them, all requests of the scope are refused.
+    /// A block for unknown requests: if it protects them, all requests of the scope are refused.
     fn unknown_block(
         &mut self,
         directive: &CaddyDirective,
@@ -386,7 +386,7 @@ fn sent_paths(selector: &RequestSelector, scope: &StepScope) -> Option<RequestSe
         .iter_mut()
         .filter(|it| it.starts_with('/'))
     {
-        // After a rewrite, paths begin with what it adds.
+        // After a rewrite, paths begin with the added prefix.
         let rest = pattern.strip_prefix(&*scope.add)?;
         let rest = rest.starts_with('/').then_some(rest)?;
         // Inside of handle_path, paths have lost their front.

@@ -102,7 +102,7 @@ pub fn read_text(text: &str, file: &Path) -> Result<Vec<CaddyDirective>, CaddySy
     reader.expand(top, Importer::default(), 0)
 }
 
-/// The values of an `import` for what it imports.
+/// The arguments of an `import`.
 #[derive(Clone, Copy, Default)]
 struct Importer<'i> {
     /// `{args[0]}`

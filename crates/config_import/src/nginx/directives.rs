@@ -64,7 +64,7 @@ pub fn translate(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutco
         }
         Some((_, Handling::ByHand(way))) => DirectiveOutcome::ByHand((*way).to_string()),
         None if is_guard(&directive.name) => {
-            // `auth_jwt off` ends what an outer block began.
+            // `auth_jwt off` ends the protection of an outer block.
             level.settings.access.has_unknown_guard = directive.arg(0) != "off";
             match unknown(directive) {
                 DirectiveOutcome::ByHand(way) => {

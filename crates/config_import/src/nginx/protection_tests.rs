@@ -1,4 +1,4 @@
-//! What a configuration of nginx protects stays protected, also where the import can't translate it.
+//! Protected paths of an nginx configuration stay protected, also where the import can't translate the protection.
 
 use std::path::Path;
 

@@ -36,8 +36,8 @@ pub fn unavailable_text(
     }
 }
 
-/// The status of a request without a connection. The statuses differ, so that the client can tell overload from a timeout
-/// (RFC 9110 §15.6.4, §15.6.5).
+/// The status of a request without a connection. The client can distinguish overload from a timeout (RFC 9110 §15.6.4,
+/// §15.6.5).
 pub fn unavailable_status(unavailable: &PoolUnavailable) -> StatusCode {
     match unavailable {
         PoolUnavailable::TooManyWait | PoolUnavailable::NoneFree => StatusCode::SERVICE_UNAVAILABLE,

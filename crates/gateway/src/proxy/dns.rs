@@ -2,7 +2,7 @@
 //! to live, which the system's resolver does not.
 //!
 //! It only asks recursive resolvers, over UDP, and over TCP if an answer was truncated. Each query has a random
-//! identifier and a socket of its own, connected to the name server, so that others can't answer easily.
+//! identifier and a separate socket, connected to the name server, so that other hosts can't answer easily.
 
 mod answer;
 
@@ -246,7 +246,7 @@ impl DnsQuery<'_> {
                     self.answering.store(index, Relaxed);
                     return Ok(bytes);
                 }
-                // The name server is sure; others say the same.
+                // The answer is definite: other name servers would repeat it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(error),
                 Err(error) => {
                     failure =

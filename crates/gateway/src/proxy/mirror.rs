@@ -1,6 +1,6 @@
-//! Request mirroring: a share of a route's requests is also sent to another origin, whose responses are discarded.
+//! Request mirroring: a share of a route's requests is copied to another origin. Responses to copies are discarded.
 //!
-//! A copy never delays or fails its request: it runs in a task of its own, and begins only when the request's body has
+//! A copy never delays or fails its request: it runs in a separate task, and begins only when the request's body has
 //! been received. Copies in progress are bounded by their number, and each by the length of its body; requests beyond
 //! are not copied, and counted.
 
@@ -59,7 +59,7 @@ pub struct RequestMirror {
     notices: NoticeLimit,
 }
 
-/// The copy of a request whose body is being received.
+/// The copy of a request during the receipt of its body.
 pub struct PendingCopy {
     permit: CopyPermit,
     request: HandlerRequest,

@@ -256,7 +256,7 @@ impl StickySessions {
 fn exclude_cookie_from_caches(fields: &mut ResponseFields) {
     let has = |name: &str| fields.values(name).next().is_some();
     // The application's own cookie would be removed as well, although the response may be for one client; and caches that
-    // read a field with a lifetime of their own ignore Cache-Control (RFC 9213 §2.2). `Pragma: no-cache` counts only without
+    // read a targeted field with a lifetime ignore Cache-Control (RFC 9213 §2.2). `Pragma: no-cache` counts only without
     // Cache-Control (RFC 9111 §5.4).
     let names = [
         "Set-Cookie",

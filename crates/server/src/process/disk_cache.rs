@@ -1,4 +1,4 @@
-//! The start of the disk cache. A server whose disk cache can't be used runs without one.
+//! The start of the disk cache. If the disk cache can't be used, the server runs without one.
 
 use std::path::Path;
 

@@ -133,7 +133,7 @@ fn open_listeners(
     Ok((listeners, new_sockets))
 }
 
-/// Logs what is doubtful about the configuration.
+/// Logs warnings about the configuration.
 fn warn_about_configuration(config: &Config, admin: &AdminListeners, logger: &ErrorLogger) {
     let open_secrets = secret_file::warnings(config.document.secret_files());
     for warning in admin.warnings().chain(&open_secrets) {

@@ -120,7 +120,7 @@ fn named(name: &'static str) -> TestOrigin {
     TestOrigin::with_response(move |_| response("200 OK", "Cache-Control: no-store\r\n", name))
 }
 
-/// A server in front of an origin with the server `url`, whose name is resolved by `names`.
+/// A server in front of an origin with the server `url`. `names` resolves its name.
 fn front(names: &NameServer, folder: &TempFolder, url: &str) -> TestServer {
     let config = format!(
         "[server]\nworkers = 1\nadmin = \"{}/admin\"\n[[site]]\nlisten = \"127.0.0.1:0\"\n\

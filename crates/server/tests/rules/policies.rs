@@ -302,7 +302,7 @@ fn responses_that_depend_on_the_client_are_private_in_one_field() {
                 "{path}"
             );
         }
-        // A part of a file has a head of its own.
+        // A part of a file has another head.
         let part = place.get_with(path, "Range: bytes=0-0\r\n");
         assert_eq!(
             (part.status, &cache_control(&part)[..]),

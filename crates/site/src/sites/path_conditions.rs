@@ -41,7 +41,7 @@ impl TargetCondition {
     /// not make other responses depend on the file: they are those without a redirect, and the redirect is not stored.
     fn for_rewrite(rule: &config::RewriteConfig, find_switch: FindSwitch<'_>) -> TargetCondition {
         let mut condition = TargetCondition::new(&rule.conditions, &rule.to, find_switch);
-        // No cache in front is told of a change of the file.
+        // A cache in front does not learn of a change of the file.
         condition.dependence.is_private |= condition.depends_on_file;
         condition
     }

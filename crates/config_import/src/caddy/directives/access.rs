@@ -187,7 +187,7 @@ impl SiteReader<'_> {
                     _ => format!("{{ status = {status}, text = {} }}", quoted(&text)),
                 };
                 let outcome = self.rule(directive, scope, vec![("respond", table)], true);
-                // A fixed answer is for exactly its paths; what it protects may have other spellings.
+                // A fixed answer is for exactly its paths; protected files may have other spellings.
                 if status >= 400 {
                     self.rule(directive, scope, refusal(status), true);
                 }

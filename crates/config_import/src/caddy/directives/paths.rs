@@ -308,7 +308,7 @@ impl SiteReader<'_> {
         let prefix = word(1).trim_end_matches('/');
         match word(0) {
             "strip_prefix" if is_whole && scope.add.is_empty() && !prefix.contains('{') => {
-                // Inside of handle_path, the prefix begins after what was removed.
+                // Inside of handle_path, the prefix begins after the removed part.
                 let prefix = format!("{}/{}", scope.strip, prefix.trim_start_matches('/'));
                 let folder = RequestSelector::paths(vec![format!("{prefix}/**")]);
                 let below = scope.selector.and(&folder);

@@ -50,7 +50,7 @@ impl SiteReader<'_> {
                 "an origin has addresses without placeholders",
             );
         }
-        // Response fields are a step of their own: they are set for the paths of the route.
+        // Response fields are a separate step: they are set for the paths of the route.
         let down = std::mem::take(&mut draft.down);
         let mut action = draft.finish();
         action.fields.extend(scope.request_fields.iter().cloned());

@@ -10,7 +10,7 @@ use crate::origin_tables::TableKeys;
 use crate::report::DirectiveOutcome;
 use crate::toml_values::{key, quoted};
 
-/// The statuses of error pages whose name has the status.
+/// The statuses for which `{err.status_code}.html` becomes an error page.
 const PAGE_STATUSES: [u16; 11] = [400, 401, 403, 404, 405, 410, 429, 500, 502, 503, 504];
 
 impl SiteReader<'_> {

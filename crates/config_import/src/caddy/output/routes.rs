@@ -77,7 +77,7 @@ fn write_proxy(
     }
 }
 
-/// Pattern and removed prefix: of `/api*`, only what is below `/api/` begins with the prefix and a slash.
+/// Pattern and removed prefix: of `/api*`, only paths below `/api/` begin with the prefix and a slash.
 fn stripped(pattern: &str, proxy: &ProxyAction) -> (String, Option<String>) {
     let Some(strip) = strip_key(proxy) else {
         return (pattern.to_string(), None);
