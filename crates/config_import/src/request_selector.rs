@@ -235,9 +235,7 @@ pub fn pattern_regex(pattern: &str) -> String {
         Some(glob) => ("(?i)", glob),
         None => ("", pattern),
     };
-    let escaped = regex_syntax::escape(glob)
-        .replace("\\*\\*", ".*")
-        .replace("\\*", "[^/]*");
+    let escaped = glob_regex(glob);
     match glob.starts_with('/') {
         true => format!("{flags}^{escaped}$").replace(".*$", ""),
         false => format!("{flags}(?:^|/){escaped}$"),
@@ -247,15 +245,32 @@ pub fn pattern_regex(pattern: &str) -> String {
 /// An expression for the paths of a pattern, with the path after `front` and a slash as capture.
 pub fn path_capture(pattern: &str, front: &str) -> String {
     let rest = pattern.strip_prefix(front).unwrap_or(pattern);
-    let inside = match rest.strip_prefix('/') {
-        Some(path) => path.to_string(),
-        None => format!("**{}", rest.trim_start_matches('*')),
-    };
-    let escaped = |text: &str| {
-        let escaped = regex_syntax::escape(text);
-        escaped.replace("\\*\\*", ".*").replace("\\*", "[^/]*")
-    };
-    format!("^{}/({})$", escaped(front), escaped(&inside))
+    format!("^{}/({})$", glob_regex(front), inner_regex(rest))
+}
+
+/// An expression for the paths of globs, with the path without its first slash as capture.
+pub fn globs_regex(globs: &[String]) -> String {
+    let expressions: Vec<String> = globs.iter().map(|it| inner_regex(it)).collect();
+    match &expressions[..] {
+        [expression] => format!("^/({expression})$"),
+        _ => format!("^/((?:{}))$", expressions.join("|")),
+    }
+}
+
+/// The expression of a glob without its first slash; a pattern of names is one of all folders.
+fn inner_regex(glob: &str) -> String {
+    match glob.strip_prefix('/') {
+        Some(path) => glob_regex(path),
+        None => glob_regex(&format!("**{}", glob.trim_start_matches('*'))),
+    }
+}
+
+/// The expression of a glob, without anchors.
+fn glob_regex(glob: &str) -> String {
+    // The double asterisk comes first: a single one would take its halves.
+    regex_syntax::escape(glob)
+        .replace("\\*\\*", ".*")
+        .replace("\\*", "[^/]*")
 }
 
 #[cfg(test)]

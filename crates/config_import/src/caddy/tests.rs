@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use lowroad_config::{Config, RuleAction, SiteConfig};
+use lowroad_config::{Config, PathSelector, RuleAction, SiteConfig};
 
 use super::import_text;
 use crate::{ConfigImport, DirectiveOutcome};
@@ -181,6 +181,19 @@ fn hidden_files_pass_the_last_rule() {
             import.text
         );
     }
+}
+
+#[test]
+fn rewrites_of_several_paths_keep_their_parentheses() {
+    let (site, import) = site("@m path /a(b)/* /c/*\nrewrite @m /x{uri}\nreverse_proxy app:80");
+    let PathSelector::Regex(regex) = &site.rewrites[0].from else {
+        panic!("a pattern: {}", import.text);
+    };
+    for path in ["/a(b)/d", "/c/d"] {
+        assert!(regex.is_match(path.as_bytes()), "{path}: {}", import.text);
+    }
+    assert!(!regex.is_match(b"/ab/d"), "{}", import.text);
+    assert_eq!(site.rewrites[0].from.captures(), 1, "{}", import.text);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::caddy::plan::{FilesAction, StepAction};
 use crate::caddy::site::{SiteReader, StepScope, StepTarget};
 use crate::caddy::tree::CaddyDirective;
 use crate::report::DirectiveOutcome;
-use crate::request_selector::{RequestSelector, path_capture};
+use crate::request_selector::{RequestSelector, globs_regex};
 
 impl SiteReader<'_> {
     pub(super) fn root(
@@ -198,7 +198,7 @@ impl SiteReader<'_> {
                 (Some(end), _) if end.starts_with("/index.") => {}
                 (Some(end), _) if !end.contains(['{', '/']) => steps.push(StepAction::Rewrite {
                     to: format!("/$1{end}"),
-                    regex: Some(captured_path(selector)),
+                    regex: Some(globs_regex(&selector.patterns_or_all())),
                     is_missing: true,
                 }),
                 (_, "=404") => {}
@@ -286,7 +286,9 @@ impl SiteReader<'_> {
             true => to.replace("$request_uri", "/$1").replace("//", "/"),
             false => to,
         };
-        let whole = to.contains("/$1").then(|| captured_path(&selector));
+        let whole = to
+            .contains("/$1")
+            .then(|| globs_regex(&selector.patterns_or_all()));
         let action = StepAction::Rewrite {
             to,
             regex: regex.filter(|_| has_captures).or(whole),
@@ -340,24 +342,6 @@ pub(super) fn folder_of(text: &str) -> Option<String> {
         folder => {
             let folder = std::path::absolute(folder).ok()?;
             Some(folder.to_string_lossy().into_owned())
-        }
-    }
-}
-
-/// An expression with the path without its first slash as capture.
-fn captured_path(selector: &RequestSelector) -> String {
-    let patterns = selector.patterns_or_all();
-    let expressions: Vec<String> = patterns.iter().map(|it| path_capture(it, "")).collect();
-    match &expressions[..] {
-        [expression] => expression.clone(),
-        expressions => {
-            let inner = expressions
-                .iter()
-                .map(|it| it.trim_start_matches("^/").trim_end_matches('$'));
-            let inner: Vec<&str> = inner.collect();
-            // One capture for all alternatives.
-            let inner = inner.join("|").replace('(', "(?:");
-            format!("^/({inner})$")
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Redirects: `[[site.redirect]]`.
 
 use super::access::with_condition;
-use super::rewrites::{confined_regex, globs_regex};
+use super::rewrites::confined_regex;
 use crate::document::{ConfigDocument, ConfigTable};
 use crate::nginx::directives::{change_of, strip_own_host};
 use crate::nginx::level::Translation;
@@ -12,7 +12,7 @@ use crate::nginx::settings::{PathChange, Sourced};
 use crate::path_globs::PathGlobs;
 use crate::path_overlap::shares_paths;
 use crate::report::DirectiveOutcome;
-use crate::request_selector::exception;
+use crate::request_selector::{exception, globs_regex};
 use crate::request_text::{RequestText, TextPart};
 use crate::toml_values::quoted;
 

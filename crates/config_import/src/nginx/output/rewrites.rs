@@ -10,27 +10,8 @@ use crate::nginx::settings::{PathChange, Sourced};
 use crate::path_globs::PathGlobs;
 use crate::path_overlap::may_overlap;
 use crate::report::DirectiveOutcome;
-use crate::request_selector::exception;
+use crate::request_selector::{exception, globs_regex};
 use crate::toml_values::quoted;
-
-/// An expression for the paths of globs, with the path without its first slash as capture.
-pub fn globs_regex(globs: &[String]) -> String {
-    let expressions: Vec<String> = globs
-        .iter()
-        .map(|glob| {
-            let path = glob.strip_prefix('/').map_or_else(
-                || format!("**{}", glob.trim_start_matches('*')),
-                str::to_string,
-            );
-            let escaped = regex_syntax::escape(&path);
-            escaped.replace("\\*\\*", ".*").replace("\\*", "[^/]*")
-        })
-        .collect();
-    match &expressions[..] {
-        [expression] => format!("^/({expression})$"),
-        _ => format!("^/((?:{}))$", expressions.join("|")),
-    }
-}
 
 /// Writes the rewrites of a site, and the fallbacks of `try_files`.
 pub fn write_rewrites(
