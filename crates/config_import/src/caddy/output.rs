@@ -5,7 +5,7 @@
 //! `allow` in front of a rule, `not` for a redirect, and for files a rewrite to an alias that no route takes.
 
 use super::listeners::SiteGroup;
-use super::plan::{AnswerStage, ProgramAction, ProxyAction, SiteStep, StepAction};
+use super::plan::{AnswerStage, ProxyAction, SiteStep, StepAction};
 use super::site::SiteSettings;
 use crate::document::{ConfigDocument, ConfigTable};
 use crate::origin_tables::OriginTables;
@@ -383,20 +383,6 @@ fn write_fields(plan: &SitePlan<'_>, document: &mut ConfigDocument) {
             document.push(table);
         }
     }
-}
-
-/// The routes that take a path, in front of files.
-fn is_route(step: &SiteStep) -> bool {
-    matches!(
-        &step.action,
-        StepAction::Proxy(proxy) if !proxy.is_missing
-    ) || matches!(
-        &step.action,
-        StepAction::Program(ProgramAction {
-            has_files: false,
-            ..
-        })
-    )
 }
 
 /// The key of a path that is removed.

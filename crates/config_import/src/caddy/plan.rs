@@ -78,6 +78,11 @@ impl StepAction {
             _ => self.stage().is_some(),
         }
     }
+
+    /// Whether it answers all requests of its selector at this stage.
+    pub fn answers_all_at(&self, stage: AnswerStage) -> bool {
+        self.stage() == Some(stage) && self.answers_all()
+    }
 }
 
 /// The stages of a request in Lowroad that answer it, in their order.

@@ -1,7 +1,7 @@
 //! Files: the root, aliases, and rewrites to aliases that no route takes.
 
-use super::{SitePlan, is_route};
-use crate::caddy::plan::{FilesAction, SiteStep, StepAction};
+use super::SitePlan;
+use crate::caddy::plan::{AnswerStage, FilesAction, SiteStep, StepAction};
 use crate::document::{ConfigDocument, ConfigTable};
 use crate::request_selector::RequestSelector;
 use crate::toml_values::quoted;
@@ -163,7 +163,9 @@ impl FilePlaces {
             };
             // Routes and files with precedence keep their requests.
             let mut selector = step.selector.clone();
-            let is_first = |it: &&SiteStep| is_route(it) || is_whole_folder(it);
+            let is_first = |it: &&SiteStep| {
+                it.action.answers_all() && it.action.stage() >= Some(AnswerStage::Route)
+            };
             for other in plan.steps[..*index].iter().filter(is_first) {
                 selector = selector.without(&other.selector).unwrap_or(selector);
             }
@@ -193,11 +195,6 @@ impl FilePlaces {
             }
         }
     }
-}
-
-/// Whether a step sends files, and answers if they are missing.
-fn is_whole_folder(step: &SiteStep) -> bool {
-    matches!(&step.action, StepAction::Files(files) if !files.is_optional)
 }
 
 /// The folder of a selector of one prefix.
@@ -236,7 +233,7 @@ fn site_root(plan: &SitePlan<'_>) -> Option<String> {
 fn is_shadowed(plan: &SitePlan<'_>, index: usize, step: &SiteStep) -> bool {
     let mut others = plan.steps.iter().enumerate();
     others.any(|(other, route)| {
-        is_route(route)
+        route.action.answers_all_at(AnswerStage::Route)
             && route.selector.overlaps(&step.selector)
             && (other > index || !has_whole_route(plan, index, &route.selector))
     })
@@ -244,6 +241,8 @@ fn is_shadowed(plan: &SitePlan<'_>, index: usize, step: &SiteStep) -> bool {
 
 /// Whether a route before these files takes all requests for the paths of a selector.
 fn has_whole_route(plan: &SitePlan<'_>, index: usize, selector: &RequestSelector) -> bool {
-    let mut routes = plan.steps[..index].iter().filter(|it| is_route(it));
+    let mut routes = plan.steps[..index]
+        .iter()
+        .filter(|it| it.action.answers_all_at(AnswerStage::Route));
     routes.any(|it| it.selector.is_by_path() && it.selector.patterns == selector.patterns)
 }
