@@ -107,7 +107,7 @@ impl DirectiveOrder {
             (index, std::cmp::Reverse(path_len(directive)))
         };
         let mut sorted: Vec<&CaddyDirective> = directives.iter().collect();
-        sorted.sort_by_key(|directive| rank(directive));
+        sorted.sort_by_cached_key(|directive| rank(directive));
         sorted
     }
 }
