@@ -65,13 +65,13 @@ pub fn read_servers(translation: &mut Translation, directives: &[Directive]) -> 
                 by_hand(translation, directive, way);
             }
             // A snippet for `sites-available`, without `http` around it.
-            "server" => servers.extend(read_server(translation, directive, settings.clone())),
+            "server" => servers.push(read_server(translation, directive, settings.clone())),
             _ => {}
         }
     }
     let has_locations = top.iter().any(|it| it.name == "location");
     if servers.is_empty() && has_locations {
-        servers.extend(read_server(
+        servers.push(read_server(
             translation,
             &server_of_snippet(directives),
             settings,
@@ -89,11 +89,9 @@ fn read_http(
     let settings = simple_directives(translation, &children, settings).0;
     translated(translation, http);
     let servers = children.iter().filter(|it| it.name == "server");
-    let mut read = Vec::new();
-    for server in servers {
-        read.extend(read_server(translation, server, settings.clone()));
-    }
-    read
+    servers
+        .map(|server| read_server(translation, server, settings.clone()))
+        .collect()
 }
 
 fn record_includes(translation: &mut Translation, directives: &[Directive]) {

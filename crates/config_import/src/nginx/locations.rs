@@ -56,7 +56,7 @@ pub fn read_location(
 ) {
     let mut settings = settings.clone();
     settings.access.refusal = None;
-    let Some(mut location) = location_paths(directive, outer, settings.clone()) else {
+    let Some(mut location) = location_paths(directive, outer) else {
         let way = "its expression has no equal pattern; write the paths as globs";
         by_hand(translation, directive, way);
         // Which paths it protects is not known.
@@ -66,8 +66,7 @@ pub fn read_location(
         return;
     };
     let children = flat(directive.children());
-    let inherited = std::mem::take(&mut location.settings);
-    (location.settings, location.content) = simple_directives(translation, &children, inherited);
+    (location.settings, location.content) = simple_directives(translation, &children, settings);
     let mut difference = String::new();
     if location.globs.is_wider {
         difference = "the globs match more paths than the expression".to_string();
@@ -79,13 +78,12 @@ pub fn read_location(
     translation
         .report
         .change(directive.id, DirectiveOutcome::Translated(difference));
-    let inner_settings = location.settings.clone();
     // Inner locations come before the outer one: the sort is stable, and nginx prefers the inner.
     for child in children.iter().filter(|it| it.name == "location") {
         read_location(
             translation,
             child,
-            &inner_settings,
+            &location.settings,
             Some(&location),
             locations,
         );
@@ -93,12 +91,8 @@ pub fn read_location(
     locations.push(location);
 }
 
-/// Rank and paths of a location, without its content.
-fn location_paths(
-    directive: &Directive,
-    outer: Option<&Location>,
-    settings: LevelSettings,
-) -> Option<Location> {
+/// Rank and paths of a location, without its settings and content.
+fn location_paths(directive: &Directive, outer: Option<&Location>) -> Option<Location> {
     let (modifier, text) = match directive.args.len() {
         0 => return None,
         1 => split_modifier(directive.arg(0)),
@@ -136,7 +130,7 @@ fn location_paths(
         name,
         globs,
         ignores_case: modifier == "~*" || text.contains("(?i)"),
-        settings,
+        settings: LevelSettings::default(),
         content: LocationContent::default(),
         entry: directive.id,
         comment: directive.to_text(),

@@ -57,7 +57,7 @@ pub fn read_server(
     translation: &mut Translation,
     directive: &Directive,
     settings: LevelSettings,
-) -> Option<Server> {
+) -> Server {
     let children = flat(directive.children());
     let (settings, content) = simple_directives(translation, &children, settings);
     translated(translation, directive);
@@ -99,13 +99,13 @@ pub fn read_server(
         read_location(
             translation,
             child,
-            &server.settings.clone(),
+            &server.settings,
             None,
             &mut server.locations,
         );
     }
     sort_locations(&mut server.locations);
-    Some(server)
+    server
 }
 
 fn read_names(server: &mut Server, directive: &Directive) -> DirectiveOutcome {
