@@ -12,21 +12,34 @@ use crate::toml_values::quoted;
 /// Statuses that need further fields, or forbid content.
 const OTHER_STATUSES: [u16; 8] = [204, 205, 206, 401, 407, 416, 421, 426];
 
+/// The effect of a rule on its requests.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum RuleEffect {
+    /// Admits some clients.
+    Guard,
+    /// Refuses requests, perhaps with a text.
+    Refusal,
+    /// Answers with a fixed text.
+    Answer,
+}
+
 impl SiteReader<'_> {
-    /// Adds a rule for the requests of a directive. If they are not known, all of the scope are meant if `is_guard`,
-    /// and are refused otherwise.
+    /// Adds a rule for the requests of a directive. If they are not known, a guard protects all of the scope, and other
+    /// rules refuse them.
     fn rule(
         &mut self,
         directive: &CaddyDirective,
         scope: &StepScope,
         keys: TableKeys,
-        is_final: bool,
+        effect: RuleEffect,
     ) -> DirectiveOutcome {
+        // A guard only admits; the others answer.
+        let is_final = effect != RuleEffect::Guard;
         match self.target(directive, scope).0 {
             StepTarget::Requests { selector, .. } => {
-                let selector = match is_final && !is_refusal(&keys) {
-                    true => selector,
-                    false => without_case(selector),
+                let selector = match effect {
+                    RuleEffect::Answer => selector,
+                    RuleEffect::Guard | RuleEffect::Refusal => without_case(selector),
                 };
                 self.push(selector, StepAction::Rule { keys, is_final }, directive);
                 DirectiveOutcome::translated()
@@ -57,7 +70,7 @@ impl SiteReader<'_> {
         let mut keys = vec![text_key("auth", &file)];
         keys.extend(realm.map(|realm| text_key("realm", realm)));
         let users: Vec<String> = directive.children().iter().map(user_line).collect();
-        let outcome = self.rule(directive, scope, keys, false);
+        let outcome = self.rule(directive, scope, keys, RuleEffect::Guard);
         if let Some(step) = self.steps.last_mut() {
             step.comment = format!("{file} needs these lines: {}", users.join(" and "));
         }
@@ -111,7 +124,8 @@ impl SiteReader<'_> {
             true => url,
             false => format!("{{ url = {url}, copy = {{ {} }} }}", copied.join(", ")),
         };
-        self.rule(directive, scope, vec![("forward_auth", value)], false)
+        let keys = vec![("forward_auth", value)];
+        self.rule(directive, scope, keys, RuleEffect::Guard)
     }
 
     pub(super) fn abort(
@@ -119,7 +133,8 @@ impl SiteReader<'_> {
         directive: &CaddyDirective,
         scope: &StepScope,
     ) -> DirectiveOutcome {
-        self.rule(directive, scope, vec![("close", "true".to_string())], true)
+        let keys = vec![("close", "true".to_string())];
+        self.rule(directive, scope, keys, RuleEffect::Refusal)
     }
 
     pub(super) fn error(
@@ -132,7 +147,7 @@ impl SiteReader<'_> {
             .iter()
             .find_map(|it| it.text.parse().ok())
             .unwrap_or(500);
-        self.rule(directive, scope, refusal(status), true)
+        self.rule(directive, scope, refusal(status), RuleEffect::Refusal)
     }
 
     pub(super) fn respond(
@@ -176,7 +191,7 @@ impl SiteReader<'_> {
         }
         let outcome = match status {
             400.. if text.is_empty() || OTHER_STATUSES.contains(&status) => {
-                self.rule(directive, scope, refusal(status), true)
+                self.rule(directive, scope, refusal(status), RuleEffect::Refusal)
             }
             204..=206 => {
                 return self.refuse(scope, directive, "fixed responses have content: use 200");
@@ -186,10 +201,14 @@ impl SiteReader<'_> {
                     true if status >= 400 => format!("{{ status = {status} }}"),
                     _ => format!("{{ status = {status}, text = {} }}", quoted(&text)),
                 };
-                let outcome = self.rule(directive, scope, vec![("respond", table)], true);
+                let effect = match status {
+                    400.. => RuleEffect::Refusal,
+                    _ => RuleEffect::Answer,
+                };
+                let outcome = self.rule(directive, scope, vec![("respond", table)], effect);
                 // A fixed answer is for exactly its paths; protected files may have other spellings.
-                if status >= 400 {
-                    self.rule(directive, scope, refusal(status), true);
+                if effect == RuleEffect::Refusal {
+                    self.rule(directive, scope, refusal(status), effect);
                 }
                 outcome
             }
@@ -286,15 +305,6 @@ fn refusal(status: u16) -> TableKeys {
         status => status,
     };
     vec![("deny", status.to_string())]
-}
-
-/// Whether a rule refuses requests, perhaps with a text.
-fn is_refusal(keys: &TableKeys) -> bool {
-    keys.iter().any(|(key, value)| match *key {
-        "deny" | "close" => true,
-        "respond" => value.starts_with("{ status = 4") || value.starts_with("{ status = 5"),
-        _ => false,
-    })
 }
 
 /// Caddy compares paths without regard to case; a rule that refuses must not match less.
