@@ -122,10 +122,8 @@ pub struct ProxyAction {
     pub authority: String,
     /// Keys of the route.
     pub keys: TableKeys,
-    /// Set and appended fields of requests: the key, the name and the value.
+    /// Changed fields of requests: the key, the name and the value; `remove` has no value.
     pub fields: Vec<(&'static str, String, String)>,
-    /// Removed fields.
-    pub removed: Vec<String>,
     /// The part of the path that is removed.
     pub strip: String,
     /// The part that is added.

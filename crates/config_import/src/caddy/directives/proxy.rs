@@ -182,7 +182,6 @@ impl SiteReader<'_> {
             _ => {}
         }
         match self.sent_field(name, value) {
-            Some(("remove", name, _)) => draft.action.removed.push(name),
             Some(field) => draft.action.fields.push(field),
             None => {
                 return DirectiveOutcome::ByHand(

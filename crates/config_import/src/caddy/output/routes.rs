@@ -61,17 +61,16 @@ fn write_proxy(
         }
         document.push(step.selector.write_conditions(table));
         let mut request = ConfigTable::new("[site.route.request]");
+        let mut removed = Vec::new();
         for (kind, name, value) in &proxy.fields {
-            if *kind != "remove" {
-                request = request.key(&format!("{kind}.{}", key(name)), quoted(value));
+            match *kind {
+                // All removed fields are one list.
+                "remove" => removed.push(name.clone()),
+                kind => request = request.key(&format!("{kind}.{}", key(name)), quoted(value)),
             }
         }
-        // Fields of request_header and of header_up are removed alike.
-        let removed = proxy.fields.iter().filter(|(kind, ..)| *kind == "remove");
-        let mut names: Vec<String> = removed.map(|(_, name, _)| name.clone()).collect();
-        names.extend(proxy.removed.iter().cloned());
-        if !names.is_empty() {
-            request = request.key("remove", list(&names));
+        if !removed.is_empty() {
+            request = request.key("remove", list(&removed));
         }
         document.push_filled(request);
     }
