@@ -138,6 +138,11 @@ fn own_variable(name: &str) -> Option<String> {
     })
 }
 
+/// Whether a target in the notation of Lowroad has captures of an expression.
+pub fn has_captures(target: &str) -> bool {
+    (1..=9).any(|number| target.contains(&format!("${number}")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -337,6 +337,13 @@ pub enum StepTarget {
     Unknown(String),
 }
 
+impl StepTarget {
+    /// Whether it selects all requests of a scope.
+    pub fn is_whole(&self, scope: &StepScope) -> bool {
+        matches!(self, StepTarget::Requests { selector, .. } if *selector == scope.selector)
+    }
+}
+
 fn in_scope(meaning: Option<MatcherMeaning>, scope: &StepScope) -> StepTarget {
     let join = |selector: &RequestSelector| scope.selector.and(&sent_paths(selector, scope)?);
     let unjoined = || StepTarget::Unknown("its conditions can't be joined".to_string());

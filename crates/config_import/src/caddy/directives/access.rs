@@ -1,6 +1,7 @@
 //! Access and fixed answers: `basic_auth`, `forward_auth`, `respond`, `error`, `abort`, `redir`.
 
 use super::proxy_draft::upstream_url;
+use crate::caddy::placeholders::has_captures;
 use crate::caddy::plan::StepAction;
 use crate::caddy::site::{SiteReader, StepScope, StepTarget, text_key};
 use crate::caddy::tree::CaddyDirective;
@@ -260,12 +261,8 @@ impl SiteReader<'_> {
             );
         };
         // Without captures, patterns are easier to read than an expression.
-        let has_captures = (1..=9).any(|number| to.contains(&format!("${number}")));
-        let action = StepAction::Redirect {
-            to,
-            status,
-            regex: regex.filter(|_| has_captures),
-        };
+        let regex = regex.filter(|_| has_captures(&to));
+        let action = StepAction::Redirect { to, status, regex };
         self.push(selector, action, directive);
         DirectiveOutcome::translated()
     }

@@ -92,9 +92,7 @@ impl SiteReader<'_> {
         scope: &mut StepScope,
     ) -> DirectiveOutcome {
         let (target, args) = self.target(directive, scope);
-        let is_whole =
-            matches!(&target, StepTarget::Requests { selector, .. } if *selector == scope.selector);
-        if !is_whole || args.len() > 2 {
+        if !target.is_whole(scope) || args.len() > 2 {
             return DirectiveOutcome::ByHand("use [site.route.request]".to_string());
         }
         let name = args.first().map_or("", |it| it.text.as_str());

@@ -1,6 +1,7 @@
 //! Paths and files: `root`, `file_server`, `try_files`, `rewrite`, `uri`.
 
 use crate::caddy::matchers::path_patterns;
+use crate::caddy::placeholders::has_captures;
 use crate::caddy::plan::{FilesAction, StepAction};
 use crate::caddy::site::{SiteReader, StepScope, StepTarget};
 use crate::caddy::tree::CaddyDirective;
@@ -281,7 +282,7 @@ impl SiteReader<'_> {
             };
         }
         // Captures need the expression of the matcher.
-        let has_captures = (1..=9).any(|number| to.contains(&format!("${number}")));
+        let regex = regex.filter(|_| has_captures(&to));
         let to = match to.contains("$request_uri") {
             true => to.replace("$request_uri", "/$1").replace("//", "/"),
             false => to,
@@ -291,7 +292,7 @@ impl SiteReader<'_> {
             .then(|| globs_regex(&selector.patterns_or_all()));
         let action = StepAction::Rewrite {
             to,
-            regex: regex.filter(|_| has_captures).or(whole),
+            regex: regex.or(whole),
             is_missing,
         };
         self.push(selector, action, directive);
@@ -304,8 +305,7 @@ impl SiteReader<'_> {
         scope: &mut StepScope,
     ) -> DirectiveOutcome {
         let (target, args) = self.target(directive, scope);
-        let is_whole =
-            matches!(&target, StepTarget::Requests { selector, .. } if *selector == scope.selector);
+        let is_whole = target.is_whole(scope);
         let word = |index: usize| args.get(index).map_or("", |it| it.text.as_str());
         let prefix = word(1).trim_end_matches('/');
         match word(0) {

@@ -2,7 +2,7 @@
 
 use crate::caddy::listeners::bound_hosts;
 use crate::caddy::placeholders::{PlaceholderNames, request_text};
-use crate::caddy::site::{SiteReader, StepScope, StepTarget};
+use crate::caddy::site::{SiteReader, StepScope};
 use crate::caddy::tree::CaddyDirective;
 use crate::caddy::values::bytes;
 use crate::document::ConfigTable;
@@ -103,8 +103,7 @@ impl SiteReader<'_> {
         scope: &mut StepScope,
     ) -> DirectiveOutcome {
         let (target, _) = self.target(directive, scope);
-        let is_whole =
-            matches!(&target, StepTarget::Requests { selector, .. } if *selector == scope.selector);
+        let is_whole = target.is_whole(scope);
         let size = directive
             .children()
             .iter()
