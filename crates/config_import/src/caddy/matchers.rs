@@ -7,7 +7,7 @@ use super::tree::CaddyDirective;
 use crate::request_selector::{Conditions, RequestSelector};
 
 /// The networks that Caddy calls `private_ranges`.
-pub const PRIVATE_RANGES: [&str; 6] = [
+const PRIVATE_RANGES: [&str; 6] = [
     "192.168.0.0/16",
     "172.16.0.0/12",
     "10.0.0.0/8",
@@ -266,11 +266,15 @@ fn not(args: &[String], block: &[CaddyDirective]) -> MatcherMeaning {
 
 fn addresses(args: &[String]) -> MatcherMeaning {
     let args = args.iter().filter(|it| *it != "forwarded");
-    let addresses = args.flat_map(|it| match &**it {
+    condition("addresses", args.flat_map(|it| networks(it)).collect())
+}
+
+/// The networks of a word: an address, or the name of a list.
+pub fn networks(word: &str) -> Vec<String> {
+    match word {
         "private_ranges" => PRIVATE_RANGES.map(str::to_string).to_vec(),
         address => vec![address.to_string()],
-    });
-    condition("addresses", addresses.collect())
+    }
 }
 
 fn arguments(args: &[String]) -> MatcherMeaning {

@@ -1,7 +1,7 @@
 //! `reverse_proxy`: a route to an origin.
 
 use super::proxy_draft::{ProxyDraft, checked, number, upstream_url};
-use crate::caddy::matchers::PRIVATE_RANGES;
+use crate::caddy::matchers::networks;
 use crate::caddy::plan::StepAction;
 use crate::caddy::site::{SiteReader, StepScope, StepTarget};
 use crate::caddy::tree::CaddyDirective;
@@ -207,12 +207,11 @@ impl SiteReader<'_> {
     }
 }
 
-/// The networks of a word.
+/// The networks of a word of `trusted_proxies`; none for `static`, the kind of its list.
 pub fn ranges(word: &str) -> Vec<String> {
     match word {
-        "private_ranges" => PRIVATE_RANGES.map(str::to_string).to_vec(),
         "static" => Vec::new(),
-        address => vec![address.to_string()],
+        word => networks(word),
     }
 }
 
