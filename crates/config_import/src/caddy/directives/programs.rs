@@ -2,6 +2,7 @@
 
 use super::paths::folder_of;
 use super::proxy::fastcgi_address;
+use super::proxy_draft::checked;
 use crate::caddy::plan::{ProgramAction, StepAction};
 use crate::caddy::site::{SiteReader, StepScope, StepTarget};
 use crate::caddy::tree::CaddyDirective;
@@ -81,13 +82,7 @@ impl SiteReader<'_> {
             "resolve_root_symlink" => {
                 DirectiveOutcome::NotNeeded("the root is a folder, not a link".to_string())
             }
-            "read_timeout" => match duration(line.arg(0)) {
-                Some(time) => {
-                    action.keys.push(("timeout", time));
-                    DirectiveOutcome::translated()
-                }
-                None => by_hand("the value is not understood"),
-            },
+            "read_timeout" => checked(&mut action.keys, "timeout", duration(line.arg(0))),
             "dial_timeout" | "write_timeout" | "capture_stderr" => {
                 DirectiveOutcome::NotNeeded("the route's timeout applies".to_string())
             }

@@ -81,15 +81,12 @@ impl SiteReader<'_> {
             }
             // The load balancing policy is a key of the group.
             "lb_policy" => draft.balance(line),
-            "lb_retries" => match value.parse::<u8>() {
-                Ok(retries) => {
-                    group
-                        .keys
-                        .push(("tries", (retries.min(15) + 1).to_string()));
-                    DirectiveOutcome::translated()
-                }
-                Err(_) => by_hand("the value is not understood"),
-            },
+            "lb_retries" => {
+                let retries = value.parse::<u8>().ok();
+                // The first attempt counts, too.
+                let tries = retries.map(|it| (it.min(15) + 1).to_string());
+                checked(&mut group.keys, "tries", tries)
+            }
             "lb_try_duration" | "lb_try_interval" | "lb_retry_match" => {
                 not_needed("failed requests are repeated where that is safe (docs/accelerator.md)")
             }
