@@ -154,9 +154,6 @@ fn hand_over(
     successor: &ReadySuccessor,
     environment: &mut ProcessEnvironment<'_>,
 ) -> Instant {
-    // Only the main process may name another one (sd_notify(3), NotifyAccess=main).
-    let process = successor.report.process;
-    let _ = sd_notify::notify(&[sd_notify::NotifyState::MainPid(process)]);
     // First, so that no later purge misses the disk cache.
     environment.admin.stop(successor.report.takes_admin_socket);
     // Not locked meanwhile: the disk may be slow, and workers still answer.

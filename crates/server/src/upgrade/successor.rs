@@ -264,6 +264,10 @@ impl ReadySuccessor {
     /// # Errors
     /// The successor has ended, so this process continues.
     pub fn proceed(&self) -> Result<(), String> {
+        // Only the main process may name another one (sd_notify(3), NotifyAccess=main), and the successor reports that
+        // it is ready as soon as it may proceed. A process that has ended is not accepted as the main process. The call
+        // fails without a service manager.
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::MainPid(self.report.process)]);
         let sent = self.channel.send(&ToSuccessor::Proceed, None);
         sent.map_err(|error| {
             let error = std::io::Error::from(error);

@@ -490,10 +490,14 @@ fn requests_of_the_level_have_their_site_and_each_a_line_through_a_reload() {
     let mut own = Own::with(TempFolder::new(), format, names);
     let begin = own.hits();
     let mut asked = own.hit().1;
-    // The record arrives later than the response; it gets the site that the server has at that time.
+    // Record and count arrive later than the response; they get the site that the server has at that time.
     let of_first = "|softirq|first.example|test|";
     wait_until("the record", || {
         own.log("access").contains(of_first).then_some(())
+    });
+    wait_until("the count", || {
+        let counted = hits_of_site(&own.metrics(), "first.example");
+        (counted == own.hits() - begin).then_some(())
     });
     let config = own.folder.path().join("lowroad.toml");
     let text = fs::read_to_string(&config).expect("the configuration");
