@@ -7,7 +7,7 @@ use crate::cache_control::CacheControl;
 use lowroad_http::structured_fields::{self, StructuredItem};
 
 /// Fields with lifetimes for caches of a kind. They would override Cache-Control there (RFC 9213 §2.2).
-const NAMES: [&str; 2] = ["CDN-Cache-Control", "Surrogate-Control"];
+pub const NAMES: [&str; 2] = ["CDN-Cache-Control", "Surrogate-Control"];
 
 /// Whether a field has lifetimes for caches of a kind.
 pub fn is_targeted(name: &str) -> bool {

@@ -8,7 +8,7 @@ use lowroad_variables::{Template, Variable};
 
 use crate::reader::ConfigSource;
 use crate::site_marks::SiteMarks;
-use crate::{RequestConditions, RouteConfig, RouteTo, RuleAction, SiteConfig};
+use crate::{RequestConditions, RouteConfig, RuleAction, SiteConfig};
 
 /// A part of the query on which a response depends.
 struct QueryUse<'c> {
@@ -77,11 +77,7 @@ fn uses<'c>(site: &'c SiteConfig, route: &'c RouteConfig) -> Vec<QueryUse<'c>> {
         let rule = format!("the rewrite to {}", rewrite.to);
         add(&mut uses, &rule, value_parts(&rewrite.to));
     }
-    let env = match &route.to {
-        RouteTo::Cgi(cgi) => &cgi.env[..],
-        RouteTo::FastCgi(fastcgi) => &fastcgi.env,
-        RouteTo::Module(_) | RouteTo::Origin(_) | RouteTo::Pages(_) => &[],
-    };
+    let env = route.to.env();
     let lines = route.request.set.iter().chain(&route.request.append);
     for (name, value) in lines.chain(env) {
         let rule = format!("{name} of the request to the handler");

@@ -121,7 +121,7 @@ fn rule(section: ConfigSection<'_>) -> Option<CacheRule> {
         (None, true) => Some(CacheRuleAction::NoStore),
         (None, false) => {
             // An invalid `ttl` was reported.
-            if section.is_absent("ttl") {
+            if section.item("ttl").is_none() {
                 section.report("the rule does nothing", "ttl, or no_store = true");
             }
             None

@@ -206,7 +206,7 @@ fn with_connection_settings(section: &ConfigSection<'_>, origin: OriginConfig) -
     }
 }
 
-/// Replaces origin names in routes by the `[[origin]]` sections, and reports undefined names.
+/// Replaces origin names in routes and mirrors by the `[[origin]]` sections, and reports undefined names.
 pub(crate) fn resolve(
     source: &ConfigSource<'_>,
     sites: &mut [(SiteConfig, SiteMarks)],
@@ -217,45 +217,22 @@ pub(crate) fn resolve(
         .iter_mut()
         .flat_map(|(site, marks)| site.routes.iter_mut().zip(&marks.routes));
     for (route, marks) in routes {
-        let RouteTo::Origin(origin) = &mut route.to else {
-            continue;
+        let of_route = match &mut route.to {
+            RouteTo::Origin(origin) => Some((&mut **origin, &marks.handler)),
+            _ => None,
         };
-        // An origin with servers was given by URL.
-        if !origin.servers.is_empty() {
-            continue;
-        }
-        match origins
-            .iter()
-            .find(|candidate| candidate.name == origin.name)
-        {
-            // Each route holds its own copy: the schema has no table of origins.
-            Some(defined) => **origin = defined.clone(),
-            None => named::check_defined(source, "origin", &origin.name, &marks.handler, &names),
-        }
-    }
-    resolve_mirrors(source, sites, origins);
-}
-
-/// Replaces origin names in mirrors, as [`resolve`] does.
-fn resolve_mirrors(
-    source: &ConfigSource<'_>,
-    sites: &mut [(SiteConfig, SiteMarks)],
-    origins: &[OriginConfig],
-) {
-    let names: Vec<&str> = origins.iter().map(|origin| origin.name.as_str()).collect();
-    let mirrors = sites
-        .iter_mut()
-        .flat_map(|(site, marks)| site.routes.iter_mut().zip(&marks.routes));
-    for (route, marks) in mirrors {
-        let Some((mirror, position)) = route.mirror.as_mut().zip(marks.mirror.as_ref()) else {
-            continue;
-        };
-        if !mirror.to.servers.is_empty() {
-            continue;
-        }
-        match origins.iter().find(|it| it.name == mirror.to.name) {
-            Some(defined) => *mirror.to = defined.clone(),
-            None => named::check_defined(source, "origin", &mirror.to.name, position, &names),
+        let mirror = route.mirror.as_mut().map(|mirror| &mut *mirror.to);
+        let of_mirror = mirror.zip(marks.mirror.as_ref());
+        for (origin, position) in of_route.into_iter().chain(of_mirror) {
+            // An origin with servers was given by URL.
+            if !origin.servers.is_empty() {
+                continue;
+            }
+            match origins.iter().find(|defined| defined.name == origin.name) {
+                // Each route holds its own copy: the schema has no table of origins.
+                Some(defined) => *origin = defined.clone(),
+                None => named::check_defined(source, "origin", &origin.name, position, &names),
+            }
         }
     }
 }

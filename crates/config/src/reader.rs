@@ -236,11 +236,6 @@ impl<'d> ConfigSection<'d> {
         value.is_none_or(|value| value.as_array().is_some_and(|array| array.is_empty()))
     }
 
-    /// Whether a key is absent. The key is not recorded as known.
-    pub(crate) fn is_absent(&self, key: &str) -> bool {
-        self.table.get(key).is_none()
-    }
-
     /// Whether the table has no keys.
     pub(crate) fn is_empty(&self) -> bool {
         self.table.is_empty()

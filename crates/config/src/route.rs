@@ -72,10 +72,11 @@ pub(crate) fn route(table: usize, section: ConfigSection<'_>) -> Vec<(RouteConfi
     let pattern_items = section.required("pattern");
     let pattern_items = pattern_items.filter(|item| !is_empty_list(item));
     let pattern_items = pattern_items.map_or_else(Vec::new, ConfigValue::one_or_many);
-    let patterns: Vec<PathPattern> = pattern_items
+    // An invalid pattern was reported.
+    let read = pattern_items
         .iter()
-        .filter_map(ConfigValue::pattern)
-        .collect();
+        .filter_map(|item| Some((item.pattern()?, item)));
+    let (patterns, valid_items): (Vec<PathPattern>, Vec<_>) = read.unzip();
     // The handler key is read first: the other keys depend on the handler.
     let target = target(&section);
     let to = target
@@ -167,7 +168,7 @@ pub(crate) fn route(table: usize, section: ConfigSection<'_>) -> Vec<(RouteConfi
     };
     // For a folder of programs, the part of the path after the front names the program.
     if matches!(&to, RouteTo::Cgi(cgi) if cgi.path.is_some()) {
-        let items = patterns.iter().zip(&pattern_items);
+        let items = patterns.iter().zip(valid_items);
         items.for_each(|(pattern, item)| check_folder_pattern(pattern, item));
     }
     let route = RouteConfig {

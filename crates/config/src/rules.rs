@@ -9,10 +9,8 @@ use lowroad_variables::{Template, TemplatePart, TemplateScope, Variable};
 use crate::conditions;
 use crate::named;
 use crate::reader::{ConfigSection, ConfigValue, KeyPosition};
-use crate::{
-    HeaderRule, PathExpression, PathPattern, PathSelector, PatternRule, RedirectConfig,
-    RewriteConfig,
-};
+use crate::route::common_captures;
+use crate::{HeaderRule, PathExpression, PathSelector, PatternRule, RedirectConfig, RewriteConfig};
 
 #[cfg(test)]
 mod tests;
@@ -148,9 +146,7 @@ fn paths(section: &ConfigSection<'_>) -> Option<Vec<PathSelector>> {
 /// Reads a table of rules for fields, the one with this number.
 pub(crate) fn header(table: usize, section: ConfigSection<'_>) -> Vec<HeaderRule> {
     let patterns = section.patterns_or_all();
-    let all_capture = |it: &Vec<PathPattern>| it.iter().all(PathPattern::has_capture);
-    let captures = patterns.as_ref().is_some_and(all_capture);
-    let scope = TemplateScope::fields(usize::from(captures));
+    let scope = TemplateScope::fields(common_captures(patterns.as_deref().unwrap_or_default()));
     let templates = |key: &'static str| {
         let read = |item: &ConfigValue<'_>| field_template(item, scope);
         let section = section.section(key);

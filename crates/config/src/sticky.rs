@@ -1,12 +1,13 @@
 //! Reads `sticky` of `[[origin]]`: sticky sessions.
 
+use crate::named::DAY_MS;
 use crate::reader::ConfigValue;
 use crate::rules::is_literal_name;
 use crate::secret::SecretReading;
 use crate::{OriginSticky, SameSite, SecretText};
 
 /// The longest lifetime that browsers accept (RFC 6265bis §5.5), in milliseconds.
-const LIFETIME_MS_MAX: u64 = 400 * 86_400_000;
+const LIFETIME_MS_MAX: u64 = 400 * DAY_MS;
 /// The shortest secret; a shorter one could be guessed from a cookie.
 const SECRET_LEN_MIN: usize = 16;
 

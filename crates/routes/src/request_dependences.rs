@@ -5,7 +5,7 @@
 //! operator makes from a field or the client is a sign that they use it, so it counts like a field of a request to an
 //! origin.
 
-use lowroad_config::{RouteConfig, RouteTo};
+use lowroad_config::RouteConfig;
 use lowroad_http::forwarding;
 use lowroad_variables::Dependence;
 
@@ -14,11 +14,7 @@ use crate::response_dependence::ResponseDependence;
 /// The dependence of requests to the handler of a route on the client's request, because of variables. A field in which
 /// proxies report the client does not count: without the setting, the server sends these fields, too.
 pub fn dependence(route: &RouteConfig) -> ResponseDependence {
-    let env = match &route.to {
-        RouteTo::Cgi(cgi) => &cgi.env[..],
-        RouteTo::FastCgi(fastcgi) => &fastcgi.env,
-        RouteTo::Module(_) | RouteTo::Origin(_) | RouteTo::Pages(_) => &[],
-    };
+    let env = route.to.env();
     let of_env = env.iter().flat_map(|(_, value)| value.dependences());
     let of_env = of_env.map(|dependence| (None, dependence));
     let of_fields = route.request.dependences();

@@ -84,7 +84,8 @@ pub fn run(mut config: Config, mut start: ServerStart<'_>) -> Result<(), String>
     // No threads before this point: credentials and environment must be final.
     let text = |error: std::io::Error| format!("can't start: {error}");
     let helpers = HelperPool::start(config.server.helpers).map_err(text)?;
-    let drivers = worker_threads::drivers(&config, &helpers).map_err(text)?;
+    // The number of processors may have changed since the sockets were opened, one for each worker.
+    let drivers = worker_threads::drivers(new_sockets.len(), &helpers).map_err(text)?;
     let (sender, events) = channel();
     let mut running = shared_state(config, shared, &helpers, &drivers)?;
     disk_cache::open(&running, disk_folder, &helpers).map_err(text)?;

@@ -408,10 +408,10 @@ impl Effects for ExplainTrace<'_> {
                     .omitted
                     .iter()
                     .map(|name| format!("no other {name}"));
-                // A rewrite replaces the changes of the path before.
                 let private = changes
                     .is_private
                     .then(|| "Cache-Control: private".to_owned());
+                // A rewrite replaces the changes of the path before.
                 notes.fields = lines.chain(omitted).chain(private).collect();
             }
             TraceEvent::Maintenance => {

@@ -588,7 +588,7 @@ impl RequestResponder<'_, '_> {
         // The status 200 must not be taken for that of a page.
         head.field("Cache-Control", b"no-store");
         head.field("grpc-status", error.code.as_bytes());
-        head.field("grpc-message", error.message.as_bytes());
+        head.field("grpc-message", &error.message);
         for (name, value) in fields {
             head.field(name, value);
         }

@@ -211,6 +211,17 @@ pub enum RouteTo {
     Pages(PagesConfig),
 }
 
+impl RouteTo {
+    /// The environment or the parameters of programs: `[site.route.env]`.
+    pub fn env(&self) -> &[(String, Template)] {
+        match self {
+            RouteTo::Cgi(cgi) => &cgi.env,
+            RouteTo::FastCgi(fastcgi) => &fastcgi.env,
+            RouteTo::Module(_) | RouteTo::Origin(_) | RouteTo::Pages(_) => &[],
+        }
+    }
+}
+
 /// CGI programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CgiConfig {

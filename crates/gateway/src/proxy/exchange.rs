@@ -224,14 +224,15 @@ impl ProxyExchange {
     /// Waits for a stream of a shared connection: as long as for a connection if all are in use, and up to the connect
     /// timeout if the server allows none.
     async fn wait_for_stream(&mut self, timeouts: AcquireTimeouts) -> Result<(), HandlerFailure> {
+        // The common case: the stream was opened at once.
+        if !matches!(&self.transport, ExchangeTransport::Multiplexed(exchange) if exchange.is_waiting())
+        {
+            return Ok(());
+        }
         let executor = self.executor();
         let ExchangeTransport::Multiplexed(exchange) = &mut self.transport else {
             return Ok(());
         };
-        // The common case: the stream was opened at once.
-        if !exchange.is_waiting() {
-            return Ok(());
-        }
         let rest = timeouts.total.saturating_sub(timeouts.connecting);
         for time in [timeouts.connecting, rest] {
             let stream = poll_fn(|context| exchange.poll_stream(context));

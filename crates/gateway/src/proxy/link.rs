@@ -349,8 +349,8 @@ fn is_upgrade(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"upgrade")
 }
 
-/// The current time, needed for dates with a two-digit year.
-fn unix_s() -> u64 {
+/// The time of the wall clock in seconds.
+pub(super) fn unix_s() -> u64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
     since_epoch.map_or(0, |elapsed| elapsed.as_secs())
 }

@@ -155,7 +155,10 @@ impl RequestMirror {
     async fn run(&self, worker: usize, request: HandlerRequest) {
         let worker_handle = &self.workers[worker % self.workers.len()];
         let handler = self.handler.clone();
-        let exchange = async { discard(handler.begin(worker, request).answer().await?).await };
+        let exchange = async {
+            discard(handler.begin(worker, request).answer().await?).await;
+            Ok::<_, HandlerFailure>(())
+        };
         let failure = match worker_handle.timers.timeout(self.timeout, exchange).await {
             Ok(Ok(())) => return,
             Ok(Err(failure)) => failure.detail,
@@ -202,21 +205,18 @@ impl PendingCopy {
                 stream: Some(stream),
             };
         }
-        // The request is not waited for, and its task holds the permit until it ends.
         let mirror = self.permit.0.clone();
         mirror.counters.sent.fetch_add(1, Relaxed);
         let tasks = &mirror.workers[self.worker % mirror.workers.len()].tasks;
-        let task = tasks.spawn({
-            let mirror = mirror.clone();
-            async move {
-                let PendingCopy {
-                    permit: _permit,
-                    request,
-                    worker,
-                    ..
-                } = self;
-                mirror.run(worker, request).await;
-            }
+        // The request is not waited for, and its task holds the permit until it ends.
+        let task = tasks.spawn(async move {
+            let PendingCopy {
+                permit,
+                request,
+                worker,
+                ..
+            } = self;
+            permit.0.run(worker, request).await;
         });
         task.detach();
     }
@@ -247,9 +247,8 @@ fn without_body(request: &HandlerRequest) -> HandlerRequest {
 }
 
 /// Reads the body of a response to its end, so that the connection can be reused.
-async fn discard(response: HandlerResponse) -> Result<(), HandlerFailure> {
+async fn discard(response: HandlerResponse) {
     if let ResponseContent::Stream { stream, .. } = response.content {
         while let StreamItem::Bytes(_) = stream.next().await {}
     }
-    Ok(())
 }

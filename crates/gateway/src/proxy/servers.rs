@@ -3,7 +3,6 @@
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use lowroad_config::{HashBy, OriginProtocol};
 use lowroad_engine::WorkerHandle;
@@ -20,7 +19,7 @@ use lowroad_origin::{ConnectionPool, SharedConnections, Upstream, UpstreamAttemp
 use super::checks::HealthChecks;
 use super::endpoint_counters::EndpointCounters;
 use super::h2::H2Link;
-use super::link::OriginConnector;
+use super::link::{OriginConnector, unix_s};
 use super::sticky::{SessionCookie, SessionCounters, SessionServer, StickySessions};
 
 /// An origin server at one address.
@@ -377,12 +376,6 @@ fn key(hash_by: &HashBy, probe: &RouteProbe<'_>) -> Option<u64> {
         }
         HashBy::Cookie(name) => cookie(fields.clone(), name.as_bytes()).map(hash_of),
     }
-}
-
-/// The time of the wall clock in seconds.
-fn unix_s() -> u64 {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
-    since_epoch.map_or(0, |time| time.as_secs())
 }
 
 /// The value of the first cookie with this name.

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use hmac::{Hmac, KeyInit, Mac};
 use lowroad_cache::cache_control::make_private;
+use lowroad_cache::targeted_fields;
 use lowroad_config::{OriginSticky, SameSite};
 use lowroad_handler::{HandlerResponse, ResponseFields};
 use lowroad_http::fields::FieldLines;
@@ -258,13 +259,10 @@ fn exclude_cookie_from_caches(fields: &mut ResponseFields) {
     // The application's own cookie would be removed as well, although the response may be for one client; and caches that
     // read a targeted field with a lifetime ignore Cache-Control (RFC 9213 §2.2). `Pragma: no-cache` counts only without
     // Cache-Control (RFC 9111 §5.4).
-    let names = [
-        "Set-Cookie",
-        "CDN-Cache-Control",
-        "Surrogate-Control",
-        "Pragma",
-    ];
-    match names.into_iter().any(has) {
+    let mut names = ["Set-Cookie", "Pragma"]
+        .into_iter()
+        .chain(targeted_fields::NAMES);
+    match names.any(has) {
         true => make_private(fields),
         false => fields.push("Cache-Control", b"private=\"set-cookie\""),
     }

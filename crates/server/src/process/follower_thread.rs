@@ -11,10 +11,10 @@ use crate::map_files::MapFollower;
 use crate::running_server::{RunningServer, lock};
 use crate::site_files::SiteFollower;
 
-/// Interval between checks for changed error pages, certificates and document roots.
+/// Interval between checks for changed files.
 const SITES_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Starts a thread that follows the files to which sites refer: error pages, certificates and document roots.
+/// Starts a thread that follows error pages, certificates, document roots and map files.
 pub fn start(running: Arc<Mutex<RunningServer>>) -> std::io::Result<()> {
     panic_policy::start("sites", move || {
         let mut follower = SiteFollower::default();

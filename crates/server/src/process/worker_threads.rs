@@ -39,12 +39,12 @@ pub fn count(config: &Config) -> usize {
     }
 }
 
-/// Creates the event loop of each worker.
+/// Creates the event loops of this number of workers.
 ///
 /// # Errors
 /// No descriptor is available.
-pub fn drivers(config: &Config, helpers: &HelperPool) -> io::Result<Vec<EpollDriver>> {
-    (0..count(config))
+pub fn drivers(count: usize, helpers: &HelperPool) -> io::Result<Vec<EpollDriver>> {
+    (0..count)
         .map(|_| EpollDriver::new(helpers.clone()))
         .collect()
 }

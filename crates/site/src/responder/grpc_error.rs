@@ -3,13 +3,14 @@
 
 use lowroad_http::fields::FieldLines;
 use lowroad_http::status::StatusCode;
+use lowroad_variables::percent_encode;
 
 /// The error of a call.
 pub struct GrpcError {
     /// The value of `grpc-status`.
     pub code: &'static str,
-    /// The value of `grpc-message`.
-    pub message: String,
+    /// The value of `grpc-message`: other bytes than printable ASCII, and the percent sign, are percent-encoded.
+    pub message: Vec<u8>,
 }
 
 /// Whether a request with these fields is a call of gRPC. `application/grpc-web` is another protocol.
@@ -24,6 +25,9 @@ pub fn is_call(mut fields: FieldLines<'_>) -> bool {
 impl GrpcError {
     /// The error for a status of HTTP, as clients of gRPC translate it themselves.
     pub fn new(status: StatusCode, explanation: &str) -> GrpcError {
+        let is_plain = |byte| matches!(byte, b' '..=b'~') && byte != b'%';
+        let mut message = Vec::with_capacity(explanation.len());
+        percent_encode(explanation.as_bytes(), is_plain, &mut message);
         let code = match status.code() {
             400 => "13",
             401 => "16",
@@ -34,23 +38,8 @@ impl GrpcError {
             429 | 502..=504 => "14",
             _ => "2",
         };
-        GrpcError {
-            code,
-            message: encoded(explanation),
-        }
+        GrpcError { code, message }
     }
-}
-
-/// Encodes a message: other bytes than printable ASCII, and the percent sign, are percent-encoded.
-fn encoded(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b' '..=b'~' if byte != b'%' => encoded.push(char::from(byte)),
-            _ => encoded.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    encoded
 }
 
 #[cfg(test)]
@@ -75,6 +64,7 @@ mod tests {
     #[test]
     fn message_is_percent_encoded() {
         let error = GrpcError::new(StatusCode::BAD_GATEWAY, "100 % é\n");
-        assert_eq!((error.code, &*error.message), ("14", "100 %25 %C3%A9%0A"));
+        assert_eq!(error.code, "14");
+        assert_eq!(error.message, b"100 %25 %C3%A9%0A");
     }
 }
