@@ -4,6 +4,8 @@
 
 use std::fmt::Write;
 
+use crate::toml_values::{key, quoted};
+
 /// A key of a table.
 #[derive(Clone, Debug)]
 struct TableKey {
@@ -47,6 +49,17 @@ impl ConfigTable {
             is_essential: true,
             ..ConfigTable::new(header)
         }
+    }
+
+    /// A table of texts by their names.
+    pub fn with_texts<'t>(
+        header: &str,
+        texts: impl IntoIterator<Item = (&'t String, &'t String)>,
+    ) -> ConfigTable {
+        let texts = texts.into_iter();
+        texts.fold(ConfigTable::new(header), |table, (name, text)| {
+            table.key(&key(name), quoted(text))
+        })
     }
 
     /// Adds a comment before the table; none if it is empty.

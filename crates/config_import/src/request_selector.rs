@@ -140,12 +140,7 @@ impl RequestSelector {
                 keys.map(|(key, values)| format!("{key} = {}", condition_value(key, values)));
             format!("{{ {} }}", keys.collect::<Vec<_>>().join(", "))
         });
-        let exceptions: Vec<String> = exceptions.collect();
-        match &exceptions[..] {
-            [] => table,
-            [exception] => table.key("not", exception),
-            exceptions => table.key("not", format!("[{}]", exceptions.join(", "))),
-        }
+        table.optional_key("not", one_or_list(exceptions.collect()))
     }
 
     /// Adds patterns and conditions to a table whose `key` is a list of patterns.
@@ -221,11 +216,14 @@ pub fn exception(patterns: &[String]) -> Option<String> {
     let tables = groups
         .iter()
         .map(|group| format!("{{ variable = {} }}", quoted(&path_condition(group))));
-    let tables: Vec<String> = tables.collect();
-    match &tables[..] {
-        [] => None,
-        [table] => Some(table.clone()),
-        tables => Some(format!("[{}]", tables.join(", "))),
+    one_or_list(tables.collect())
+}
+
+/// The value of `not` for exceptions, written as tables; none without any.
+fn one_or_list(mut tables: Vec<String>) -> Option<String> {
+    match tables.len() {
+        0 | 1 => tables.pop(),
+        _ => Some(format!("[{}]", tables.join(", "))),
     }
 }
 

@@ -35,17 +35,12 @@ impl SiteGroup {
         if self.encrypted != ["*:443"] {
             table = table.key("listen", list(&self.encrypted));
         }
-        let keys = settings.tls.clone().unwrap_or_default();
-        // The directive tls may name a certificate.
-        let has_certificate = keys
-            .iter()
-            .any(|(key, _)| matches!(*key, "certificate" | "local"));
-        if !has_certificate {
+        if !settings.names_certificate() {
             // Without any certificate, the site would answer without TLS.
             let is_own = self.is_local || self.has_wildcard();
             table = table.key(if is_own { "local" } else { "automatic" }, "true");
         }
-        for (key, value) in &keys {
+        for (key, value) in settings.tls.iter().flatten() {
             table = table.key(key, value);
         }
         if self.redirects {
@@ -69,11 +64,7 @@ impl SiteGroup {
     }
 
     fn orders_certificates(&self, settings: &SiteSettings) -> bool {
-        let keys = settings.tls.iter().flatten();
-        let has_own = keys
-            .clone()
-            .any(|(key, _)| matches!(*key, "certificate" | "local"));
-        !self.encrypted.is_empty() && !has_own && !self.is_local
+        !(self.encrypted.is_empty() || self.is_local || settings.names_certificate())
     }
 }
 

@@ -62,6 +62,14 @@ pub struct SiteSettings {
     pub trusted_proxies: Vec<String>,
 }
 
+impl SiteSettings {
+    /// Whether the directive `tls` names a certificate.
+    pub fn names_certificate(&self) -> bool {
+        let mut keys = self.tls.iter().flatten();
+        keys.any(|(key, _)| matches!(*key, "certificate" | "local"))
+    }
+}
+
 /// Reads one site.
 pub struct SiteReader<'r> {
     /// The outcomes.

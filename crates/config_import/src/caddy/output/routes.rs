@@ -157,9 +157,6 @@ fn program_table(
 
 fn push_program(table: ConfigTable, program: &ProgramAction, document: &mut ConfigDocument) {
     document.push(table);
-    let mut env = ConfigTable::new("[site.route.env]");
-    for (name, value) in &program.env {
-        env = env.key(&key(name), quoted(value));
-    }
-    document.push_filled(env);
+    let env = program.env.iter().map(|(name, value)| (name, value));
+    document.push_filled(ConfigTable::with_texts("[site.route.env]", env));
 }

@@ -103,10 +103,7 @@ impl RouteWriter<'_> {
                 table = table.key("keep_connections", "true");
             }
             document.push(table);
-            let mut env = ConfigTable::new("[site.route.env]");
-            for (name, value) in &settings.env {
-                env = env.key(&key(name), quoted(value));
-            }
+            let env = ConfigTable::with_texts("[site.route.env]", &settings.env);
             document.push_filled(env);
             document.push_filled(program_cache_table(settings, translation));
         }
