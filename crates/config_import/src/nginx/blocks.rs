@@ -134,6 +134,24 @@ pub fn simple_directives(
     directives: &[&Directive],
     settings: LevelSettings,
 ) -> (LevelSettings, LocationContent) {
+    read_directives(Level::new(translation, settings), directives)
+}
+
+/// Translates the directives of a location as [`simple_directives`] does.
+pub fn location_directives(
+    translation: &mut Translation,
+    directives: &[&Directive],
+    settings: LevelSettings,
+) -> (LevelSettings, LocationContent) {
+    let mut level = Level::new(translation, settings);
+    level.is_location = true;
+    read_directives(level, directives)
+}
+
+fn read_directives(
+    mut level: Level<'_>,
+    directives: &[&Directive],
+) -> (LevelSettings, LocationContent) {
     let is_definition = |name: &str| {
         matches!(
             name,
@@ -148,9 +166,6 @@ pub fn simple_directives(
                 | "limit_conn_zone"
         )
     };
-    let mut level = Level::new(translation, settings);
-    let is_of_server = |name: &str| matches!(name, "listen" | "server_name" | "server");
-    level.is_location = !directives.iter().any(|it| is_of_server(&it.name));
     for directive in directives.iter().filter(|it| is_definition(&it.name)) {
         definition(&mut level, directive);
     }

@@ -1,6 +1,6 @@
 //! Locations: their paths, their content and their order of precedence.
 
-use super::blocks::{by_hand, simple_directives};
+use super::blocks::{by_hand, location_directives};
 use super::include::flat;
 use super::level::Translation;
 use super::settings::{LevelSettings, LocationContent};
@@ -66,7 +66,7 @@ pub fn read_location(
         return;
     };
     let children = flat(directive.children());
-    (location.settings, location.content) = simple_directives(translation, &children, settings);
+    (location.settings, location.content) = location_directives(translation, &children, settings);
     let mut difference = String::new();
     if location.globs.is_wider {
         difference = "the globs match more paths than the expression".to_string();

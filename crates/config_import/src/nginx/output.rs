@@ -175,6 +175,10 @@ fn merge_redirects(servers: &mut [Server], contexts: &mut [SiteContext]) -> Vec<
 
 /// The redirect leads to the same path, so locations of the plain server (ACME challenges) belong to the other one.
 fn add_locations(server: &mut Server, plain: &Server) {
+    // The other server lacks the guard of these locations.
+    if plain.content.has_unknown_guard {
+        return;
+    }
     for location in &plain.locations {
         let is_new = !server.locations.iter().any(|it| it.text == location.text);
         if location.content.redirect.is_none()

@@ -135,3 +135,24 @@ fn words_with_line_ends_add_no_tables() {
     assert!(!rules_of(&sites[0]).contains(&"/** Allow".to_string()));
     assert!(!import.text.contains("connections"), "{}", import.text);
 }
+
+#[test]
+fn unknown_guard_of_a_server_refuses_all_its_paths() {
+    for guard in [
+        "if ($slow) { return 403; }",
+        "if ($remote_addr ~ ^10) { return 444; }",
+    ] {
+        for server in [
+            format!("listen 80; server_name a.example; {guard}"),
+            guard.to_string(),
+        ] {
+            let (sites, import) = import(&format!(
+                "server {{ root /srv; {server} location /x/ {{ allow all; }} location / {{ proxy_pass http://127.0.0.1:81; }} }}"
+            ));
+            let rules = rules_of(&sites[0]);
+            assert_eq!(rules[0], "/** Deny(403)", "{}", import.text);
+            let report = import.report.to_string();
+            assert!(report.contains("the server is refused"), "{report}");
+        }
+    }
+}

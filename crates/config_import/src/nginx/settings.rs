@@ -272,4 +272,6 @@ pub struct LocationContent {
     pub host_redirects: Vec<Sourced<(String, String)>>,
     /// `if ($scheme = http)`
     pub redirects_to_https: bool,
+    /// Whether a condition of a server without an equal refuses requests: all are refused.
+    pub has_unknown_guard: bool,
 }

@@ -57,8 +57,8 @@ fn if_request(
         level.content.changes.push(change);
         return Some(DirectiveOutcome::translated());
     };
-    // A location is refused as a whole instead: without all entries of its map, protected paths would be open.
-    if is_incomplete && level.is_location {
+    // The block is refused as a whole instead: without all entries of its map, protected paths would be open.
+    if is_incomplete {
         return None;
     }
     let refusals = &mut level.settings.access.conditional_refusals;
@@ -66,10 +66,7 @@ fn if_request(
         condition,
         status: refusal.status,
     });
-    Some(match is_incomplete {
-        true => DirectiveOutcome::ByHand("its map has not all entries".to_string()),
-        false => DirectiveOutcome::Translated(refusal.difference),
-    })
+    Some(DirectiveOutcome::Translated(refusal.difference))
 }
 
 fn is_incomplete_map(level: &mut Level<'_>, operand: &str) -> bool {
@@ -161,15 +158,25 @@ fn if_moved(
     Some(DirectiveOutcome::translated())
 }
 
-/// The outcome for a condition that no table expresses. If it protects a location, the location is refused: it must not
-/// become open. Of a whole server, that would hide all other mistakes.
+/// The outcome for a condition that no table expresses. The location or the server that it protects is refused: it must
+/// not become open.
 fn untranslated(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
     let way = "see the conditions of rules, redirects, rewrites and routes (site-rule-not.md)";
-    if is_refusing(directive) && level.is_location {
-        level.settings.access.refusal = Some(403);
-        return DirectiveOutcome::ByHand(format!("the location is refused until then: {way}"));
+    if !is_refusing(directive) {
+        return DirectiveOutcome::ByHand(way.to_string());
     }
-    DirectiveOutcome::ByHand(way.to_string())
+    let block = match level.is_location {
+        true => {
+            level.settings.access.refusal = Some(403);
+            "location"
+        }
+        // nginx decides before it selects a location, so those of the server can't have precedence.
+        false => {
+            level.content.has_unknown_guard = true;
+            "server"
+        }
+    };
+    DirectiveOutcome::ByHand(format!("the {block} is refused until then: {way}"))
 }
 
 /// The children of an `if` without those that do nothing.

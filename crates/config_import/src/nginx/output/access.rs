@@ -44,6 +44,11 @@ pub fn write_rules(
     translation: &mut Translation,
     document: &mut ConfigDocument,
 ) {
+    if server.content.has_unknown_guard {
+        let rule = ConfigTable::new("[[site.rule]]").entry(server.entry);
+        let rule = rule.comment("Until the refusal of the server is translated by hand.");
+        document.push(rule.key("deny", "403"));
+    }
     let base = &server.settings.access;
     let locations: Vec<&Location> = server
         .locations
