@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 mod address;
+mod compared_addresses;
 mod directives;
 mod globals;
 mod lexer;
@@ -35,6 +36,7 @@ use crate::report::{DirectiveOutcome, ImportReport, ReportEntry, unread};
 use crate::toml_values::quoted;
 
 use address::SiteAddress;
+use compared_addresses::ComparedAddresses;
 use globals::GlobalOptions;
 use listeners::site_groups;
 use output::{SitePlan, write_site};
@@ -96,6 +98,7 @@ struct ReadSite {
     addresses: Vec<SiteAddress>,
     steps: Vec<plan::SiteStep>,
     settings: SiteSettings,
+    compared: ComparedAddresses,
     entry: usize,
     place: String,
 }
@@ -154,11 +157,18 @@ fn read_site(
         steps: Vec::new(),
         settings: SiteSettings::default(),
     };
+    let compared = ComparedAddresses::of_block(block);
+    if compared.is_ambiguous(globals) {
+        let way = "behind trusted_proxies, remote_ip and client_ip are different addresses, and `addresses` is one of them";
+        let outcome = reader.refuse(&StepScope::default(), block, way);
+        reader.report.change(block.id, outcome);
+    }
     reader.read_block(block.children(), StepScope::default(), false);
     ReadSite {
         addresses,
         steps: reader.steps,
         settings: reader.settings,
+        compared,
         entry: block.id,
         place: format!("{}:{}", block.file.display(), block.line),
     }
@@ -195,12 +205,11 @@ fn write(
                 let way = "its certificate is local until [acme] has challenge = \"dns-01\" and a hook: then use automatic";
                 report.change(site.entry, DirectiveOutcome::ByHand(way.to_string()));
             }
-            let mut trusted_proxies = &site.settings.trusted_proxies[..];
-            // Caddy's remote_ip is the peer, whatever proxies an origin trusts.
-            let has_addresses = site.steps.iter().any(|it| it.selector.has_addresses());
-            if has_addresses && !trusted_proxies.is_empty() {
-                trusted_proxies = &[];
-                let way = "without trusted_proxies: they would change the address of remote_ip";
+            let own = &site.settings.trusted_proxies;
+            let (trusted, is_less) = site.compared.trusted(globals, own);
+            // The report has the reason why the site is refused already.
+            if is_less && !site.compared.is_ambiguous(globals) {
+                let way = "without some trusted_proxies: they would change the address that its matchers compare";
                 report.change(site.entry, DirectiveOutcome::ByHand(way.to_string()));
             }
             let plan = SitePlan {
@@ -209,7 +218,7 @@ fn write(
                 settings: &site.settings,
                 entry: site.entry,
                 place: site.place.clone(),
-                trusted: globals.trusted_by(trusted_proxies),
+                trusted,
             };
             write_site(&plan, report, &mut origins, &mut tables);
         }

@@ -41,12 +41,6 @@ impl RequestSelector {
         self.conditions.is_empty() && self.exceptions.is_empty()
     }
 
-    /// Whether the client's address decides.
-    pub fn has_addresses(&self) -> bool {
-        let mut all = std::iter::once(&self.conditions).chain(&self.exceptions);
-        all.any(|it| it.contains_key("addresses"))
-    }
-
     /// Whether some request may be selected by both, as far as paths show.
     pub fn overlaps(&self, other: &RequestSelector) -> bool {
         may_overlap(&self.globs(), &other.globs())

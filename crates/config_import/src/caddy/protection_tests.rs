@@ -254,7 +254,7 @@ fn addresses_of_clients_can_not_be_made_up() {
         import
             .report
             .to_string()
-            .contains("without trusted_proxies")
+            .contains("without some trusted_proxies")
     );
 }
 
@@ -288,4 +288,34 @@ fn sites_of_local_sockets_are_not_public() {
         let listen = format!("listen = \"{expected}\"");
         assert!(import.text.contains(&listen), "{}", import.text);
     }
+}
+
+#[test]
+fn reported_addresses_are_compared_by_client_ip_only() {
+    let import_site = |matchers: &str| {
+        let import = import(&format!(
+            "{{\nservers {{\ntrusted_proxies static 10.0.0.0/8\n}}\n}}\nhttp://a.example {{\n{matchers}\nreverse_proxy app:80\n}}\n"
+        ));
+        let site = sites(&import).remove(0);
+        (import.text.contains("trusted_proxies ="), rules(&site))
+    };
+    let (peer, client) = (
+        "@p remote_ip 10.0.0.1\nrespond @p 403",
+        "@c {\nclient_ip 192.0.2.1\n}\nrespond @c 403",
+    );
+    assert_eq!(import_site(""), (true, Vec::new()));
+    assert_eq!(
+        import_site(client),
+        (true, vec!["/** Deny(403)".to_string()])
+    );
+    assert_eq!(
+        import_site(peer),
+        (false, vec!["/** Deny(403)".to_string()])
+    );
+    let (_, both) = import_site(&format!("{peer}\n{client}"));
+    assert_eq!(both[0], "/** Deny(503)");
+    let (_, both) = import_site(
+        "@b expression `client_ip('192.0.2.1') || remote_ip('10.0.0.1')`\nrespond @b 403",
+    );
+    assert_eq!(both[0], "/** Deny(503)");
 }
