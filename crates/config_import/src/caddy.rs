@@ -164,6 +164,7 @@ fn read_site(
         reader.report.change(block.id, outcome);
     }
     reader.read_block(block.children(), StepScope::default(), false);
+    report_unlisted(&reader.settings, reader.report);
     ReadSite {
         addresses,
         steps: reader.steps,
@@ -171,6 +172,19 @@ fn read_site(
         compared,
         entry: block.id,
         place: format!("{}:{}", block.file.display(), block.line),
+    }
+}
+
+/// Reports the file servers of which no folders are listed, because other ones of the site list none.
+fn report_unlisted(settings: &SiteSettings, report: &mut ImportReport) {
+    let is_mixed = settings.listings.iter().any(|it| !it.is_listed);
+    for listing in settings
+        .listings
+        .iter()
+        .filter(|it| is_mixed && it.is_listed)
+    {
+        let way = "no folders are listed, since `listing` would list those of other file servers: write a site for these paths";
+        report.change(listing.entry, DirectiveOutcome::ByHand(way.to_string()));
     }
 }
 

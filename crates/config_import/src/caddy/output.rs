@@ -104,8 +104,8 @@ fn site_table(plan: &SitePlan<'_>, root: Option<&str>) -> ConfigTable {
     if !settings.index.is_empty() {
         table.push("index", &list(&settings.index), entry);
     }
-    // Keys that one file server sets for the whole site.
-    if settings.lists_folders {
+    // The key is one for the site.
+    if !settings.listings.is_empty() && settings.listings.iter().all(|it| it.is_listed) {
         table.push("listing", "true", entry);
     }
     if let Some(trusted) = &plan.trusted {

@@ -319,3 +319,30 @@ fn reported_addresses_are_compared_by_client_ip_only() {
     );
     assert_eq!(both[0], "/** Deny(503)");
 }
+
+#[test]
+fn folders_are_listed_only_where_all_are() {
+    for (directives, expected) in [
+        ("root * /srv\nfile_server browse", (true, false)),
+        (
+            "root * /srv\nhandle /pub/* {\nfile_server browse\n}\nhandle {\nreverse_proxy app:80\n}",
+            (true, false),
+        ),
+        (
+            "root * /srv\nhandle /pub/* {\nfile_server browse\n}\nhandle {\nfile_server\n}",
+            (false, true),
+        ),
+        (
+            "root * /srv\nfile_server /pub/* {\nbrowse\n}\nfile_server",
+            (false, true),
+        ),
+    ] {
+        let (_, import) = site(directives);
+        let is_by_hand = import.report.to_string().contains("no folders are listed");
+        assert_eq!(
+            (import.text.contains("listing = true"), is_by_hand),
+            expected,
+            "{directives}"
+        );
+    }
+}

@@ -39,6 +39,15 @@ pub struct StepScope {
     pub regex: Option<String>,
 }
 
+/// The folders of a `file_server`.
+#[derive(Clone, Copy, Debug)]
+pub struct FolderListing {
+    /// `browse`
+    pub is_listed: bool,
+    /// The directive in the report.
+    pub entry: usize,
+}
+
 /// Settings of a site that are not steps.
 #[derive(Clone, Debug, Default)]
 pub struct SiteSettings {
@@ -50,8 +59,8 @@ pub struct SiteSettings {
     pub logs: Vec<ConfigTable>,
     /// Whether responses of programs and origins are compressed.
     pub compresses: bool,
-    /// `file_server browse`
-    pub lists_folders: bool,
+    /// Whether each `file_server` lists folders; none without any.
+    pub listings: Vec<FolderListing>,
     /// Error pages: status and path.
     pub error_pages: Vec<(u16, String, usize)>,
     /// The index files.

@@ -156,3 +156,36 @@ fn unknown_guard_of_a_server_refuses_all_its_paths() {
         }
     }
 }
+
+#[test]
+fn folders_are_listed_only_where_all_are() {
+    let import_server = |lines: &str| {
+        let (_, import) = import(&format!(
+            "server {{ listen 80; server_name a.example; root /srv; {lines} }}"
+        ));
+        let is_by_hand = import.report.to_string().contains("no folders are listed");
+        (import.text.contains("listing = true"), is_by_hand)
+    };
+    for (lines, expected) in [
+        ("autoindex on;", (true, false)),
+        (
+            "location / { autoindex on; } location = /50x.html { }",
+            (true, false),
+        ),
+        (
+            "location /pub/ { autoindex on; } location / { proxy_pass http://127.0.0.1:81; }",
+            (true, false),
+        ),
+        ("location /pub/ { autoindex on; }", (false, true)),
+        (
+            "autoindex on; location /private/ { autoindex off; }",
+            (false, true),
+        ),
+        (
+            "location /pub/ { autoindex on; } location / { try_files $uri @app; } location @app { proxy_pass http://127.0.0.1:81; }",
+            (false, true),
+        ),
+    ] {
+        assert_eq!(import_server(lines), expected, "{lines}");
+    }
+}

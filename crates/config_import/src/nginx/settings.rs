@@ -189,7 +189,9 @@ pub struct LevelSettings {
     pub error_pages: Vec<Sourced<(u16, String)>>,
     /// `error_page 404` with a handler.
     pub missing_fallback: Option<MissingFallback>,
-    /// Keys of `[[site]]`: `listing = true`.
+    /// `autoindex on`: the directive.
+    pub listing: Option<usize>,
+    /// Keys of `[[site]]`: `symlinks = "none"`.
     pub site_keys: BTreeMap<&'static str, String>,
     /// Keys of `[site.compress]`.
     pub compress: BTreeMap<&'static str, String>,

@@ -3,7 +3,7 @@
 use crate::caddy::matchers::path_patterns;
 use crate::caddy::placeholders::has_captures;
 use crate::caddy::plan::{FilesAction, StepAction};
-use crate::caddy::site::{SiteReader, StepScope, StepTarget};
+use crate::caddy::site::{FolderListing, SiteReader, StepScope, StepTarget};
 use crate::caddy::tree::CaddyDirective;
 use crate::report::DirectiveOutcome;
 use crate::request_selector::{RequestSelector, globs_regex};
@@ -83,7 +83,10 @@ impl SiteReader<'_> {
             };
             self.report.change(line.id, outcome);
         }
-        self.settings.lists_folders |= browses;
+        self.settings.listings.push(FolderListing {
+            is_listed: browses,
+            entry: directive.id,
+        });
         let (selector, is_optional) = match target {
             StepTarget::Requests { selector, .. } => (selector, false),
             StepTarget::Existing(selector) => (selector, true),
@@ -102,12 +105,7 @@ impl SiteReader<'_> {
             self.hide(directive, &name, scope);
         }
         self.file_steps(directive, scope, selector, root, is_optional);
-        match browses {
-            true => {
-                DirectiveOutcome::Translated("lists of folders are for the whole site".to_string())
-            }
-            false => DirectiveOutcome::translated(),
-        }
+        DirectiveOutcome::translated()
     }
 
     fn file_steps(

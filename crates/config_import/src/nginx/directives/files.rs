@@ -161,13 +161,10 @@ fn try_files(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
 
 fn listing(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
     if directive.arg(0) == "on" {
-        level
-            .settings
-            .site_keys
-            .insert("listing", "true".to_string());
-        return DirectiveOutcome::Translated("for the whole site".to_string());
+        level.settings.listing = Some(directive.id);
+        return DirectiveOutcome::translated();
     }
-    level.settings.site_keys.remove("listing");
+    level.settings.listing = None;
     DirectiveOutcome::NotNeeded("off is the default".to_string())
 }
 

@@ -69,6 +69,28 @@ impl SiteLayout {
         layout
     }
 
+    /// The value of `listing`. The key is one for the site, so it is only set if each location with folders lists them.
+    fn listing(&self, server: &Server, translation: &mut Translation) -> Option<&'static str> {
+        let may_have_folders = |globs: &PathGlobs| {
+            let mut globs = globs.globs.iter();
+            globs.any(|glob| glob.ends_with(['*', '/']))
+        };
+        let locations = server.locations.iter().zip(&self.places);
+        let listings: Vec<Option<usize>> = locations
+            .filter(|(location, place)| place.is_some() && may_have_folders(&location.globs))
+            .map(|(location, _)| location.settings.listing)
+            .collect();
+        if listings.iter().all(Option::is_some) {
+            return (!listings.is_empty()).then_some("true");
+        }
+        for entry in listings.into_iter().flatten() {
+            let way = "no folders are listed, since `listing` would list those of other locations: write a site for these paths";
+            let outcome = DirectiveOutcome::ByHand(way.to_string());
+            translation.report.change(entry, outcome);
+        }
+        None
+    }
+
     /// Whether a handler answers the requests of a location.
     pub fn is_handled(&self, index: usize) -> bool {
         self.places[index].is_none()
@@ -262,7 +284,8 @@ pub fn write_site(
         .to_string_lossy()
         .into_owned();
     let layout = SiteLayout::new(server, &default_root);
-    document.push(site_table(server, context, &layout));
+    let listing = layout.listing(server, translation);
+    document.push(site_table(server, context, &layout).optional_key("listing", listing));
     let own = write_tls(server, context, document);
     write_representation(server, &layout, document);
     write_cache_control(server, &layout, &translation.definitions, document);
