@@ -238,3 +238,21 @@ fn wildcard_keeps_tls_until_its_certificate_is_ordered() {
     );
     assert_eq!(import.report.counts().by_hand, 1, "{}", import.report);
 }
+
+#[test]
+fn cookies_of_load_balancers_are_sticky() {
+    for (policy, expected) in [
+        ("lb_policy cookie", "sticky = { cookie = \"lb\" }"),
+        ("lb_policy cookie srv key", "sticky = { cookie = \"srv\" }"),
+    ] {
+        let text = format!("http://a.example {{\nreverse_proxy a:80 b:80 {{\n{policy}\n}}\n}}\n");
+        let import =
+            super::import_text(&text, std::path::Path::new("Caddyfile")).expect("a Caddyfile");
+        assert!(
+            import.problems.is_empty() && import.report.counts().by_hand == 0,
+            "{}",
+            import.report
+        );
+        assert!(import.text.contains(expected), "{}", import.text);
+    }
+}

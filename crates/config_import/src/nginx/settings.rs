@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::toml_values::quoted;
+
 /// A value with the report index of its directive.
 #[derive(Clone, Debug)]
 pub struct Sourced<T> {
@@ -103,6 +105,17 @@ pub struct CacheTime {
 }
 
 impl CacheTime {
+    /// The value of `status` of a cache rule; `None` for all statuses.
+    pub fn status_value(&self) -> Option<String> {
+        if self.statuses.iter().any(|it| it == "any") {
+            return None;
+        }
+        Some(match self.statuses.is_empty() {
+            true => "[200, 301, 302]".to_string(),
+            false => format!("[{}]", self.statuses.join(", ")),
+        })
+    }
+
     /// Whether it is the lifetime of successful responses.
     pub fn is_of_success(&self) -> bool {
         let mut statuses = self.statuses.iter();
@@ -150,6 +163,8 @@ pub struct UpstreamSettings {
     pub has_cache_exceptions: bool,
     /// `proxy_cache_valid`
     pub cache_times: Vec<Sourced<CacheTime>>,
+    /// `proxy_ignore_headers Cache-Control`
+    pub ignores_lifetimes: bool,
     /// `proxy_cache_use_stale`
     pub stale_uses: Vec<String>,
     /// `proxy_hide_header`
@@ -164,6 +179,19 @@ pub struct UpstreamSettings {
     pub index: Option<String>,
     /// `fastcgi_keep_conn on`
     pub keeps_connections: bool,
+}
+
+impl LevelSettings {
+    /// The keys `rate` and `after`.
+    pub fn bandwidth_keys(&self) -> Vec<(&'static str, String)> {
+        let Some(rate) = &self.bandwidth else {
+            return Vec::new();
+        };
+        let after = self.bandwidth_after.iter();
+        std::iter::once(("rate", quoted(&rate.value)))
+            .chain(after.map(|after| ("after", after.clone())))
+            .collect()
+    }
 }
 
 /// Settings that are inherited.
@@ -189,6 +217,10 @@ pub struct LevelSettings {
     pub error_pages: Vec<Sourced<(u16, String)>>,
     /// `error_page 404` with a handler.
     pub missing_fallback: Option<MissingFallback>,
+    /// `limit_rate`: `500KB/s`.
+    pub bandwidth: Option<Sourced<String>>,
+    /// `limit_rate_after`, in TOML.
+    pub bandwidth_after: Option<String>,
     /// `autoindex on`: the directive.
     pub listing: Option<usize>,
     /// Keys of `[[site]]`: `symlinks = "none"`.

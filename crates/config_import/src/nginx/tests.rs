@@ -213,12 +213,11 @@ fn lifetimes_of_caches_are_reported_as_they_are() {
         *outcome(&import, "proxy_cache_valid 200 10m"),
         DirectiveOutcome::Translated("also for other statuses that may be stored".to_string())
     );
-    assert!(
-        is_by_hand(&import, "proxy_cache_valid 404 1m"),
-        "{}",
-        import.report
+    assert_eq!(
+        *outcome(&import, "proxy_cache_valid 404 1m"),
+        DirectiveOutcome::translated()
     );
-    assert!(import.text.contains("ttl = \"10m\""), "{}", import.text);
+    assert!(import.text.contains("\nttl = \"10m\""), "{}", import.text);
     // Without a zone, or with conditions, nothing is stored.
     for rest in ["", "proxy_cache z; proxy_no_cache $cookie_a;"] {
         let import = self::import(&format!("{cached} location / {{ {FIRST} {rest} }} }}"));
@@ -403,4 +402,42 @@ fn condition_that_refuses_with_a_text_refuses() {
         assert!(import.text.contains(line), "{block}:\n{}", import.text);
         assert!(import.text.contains("deny = 403"), "{}", import.text);
     }
+}
+
+#[test]
+fn bandwidths_are_those_of_sites_and_routes() {
+    let import = import(&format!(
+        "server {{ limit_rate 100k; location / {{ limit_rate 1m; limit_rate_after 2m; {FIRST} }} location /x/ {{ {FIRST} }} location /f/ {{ root /srv; limit_rate 3k; }} }}"
+    ));
+    let config = config(&import);
+    let site = &config.sites[0];
+    let rates: Vec<_> = site
+        .routes
+        .iter()
+        .map(|route| {
+            route
+                .bandwidth
+                .as_ref()
+                .map(|it| (it.bytes_per_s, it.after))
+        })
+        .collect();
+    assert_eq!(rates, [None, Some((1 << 20, 2 << 20))], "{}", import.text);
+    assert!(
+        import.text.contains("rate = \"100KB/s\""),
+        "{}",
+        import.text
+    );
+    assert!(is_by_hand(&import, "limit_rate 3k"), "{}", import.report);
+    assert!(!is_by_hand(&import, "limit_rate 1m"), "{}", import.report);
+}
+
+#[test]
+fn lifetimes_by_status_are_rules_of_the_cache() {
+    let import = import(&format!(
+        "server {{ location / {{ proxy_cache x; proxy_cache_valid 10m; proxy_cache_valid 404 1m; proxy_cache_valid 500 0; proxy_cache_valid any 5s; proxy_ignore_headers Cache-Control Expires; {FIRST} }} }}"
+    ));
+    config(&import);
+    let rules = "rule = [{ status = [200, 301, 302], ttl = \"10m\", override = true }, { status = [404], ttl = \"1m\", override = true }, { status = [500], no_store = true }, { ttl = \"5s\", override = true }]";
+    assert!(import.text.contains(rules), "{}", import.text);
+    assert_eq!(import.report.counts().by_hand, 0, "{}", import.report);
 }

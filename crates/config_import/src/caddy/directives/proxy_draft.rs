@@ -125,9 +125,12 @@ impl ProxyDraft {
             ("ip_hash" | "client_ip_hash", _) => "address".to_string(),
             ("uri_hash", _) => "url".to_string(),
             ("header", name) => format!("header:{name}"),
-            ("cookie", _) => {
-                let way = "balance = \"hash\" with hash = \"cookie:NAME\" of the application's session cookie";
-                return DirectiveOutcome::ByHand(way.to_string());
+            ("cookie", name) => {
+                // Caddy's default name.
+                let name = if name.is_empty() { "lb" } else { name };
+                let sticky = format!("{{ cookie = {} }}", quoted(name));
+                self.action.group.keys.push(("sticky", sticky));
+                return DirectiveOutcome::Translated("the cookie has another value".to_string());
             }
             _ => return DirectiveOutcome::ByHand("see balance in [[origin]]".to_string()),
         };

@@ -48,7 +48,7 @@ pub const TABLE: &[TableLine] = &[
     ),
     (
         "valid_referers",
-        Handling::ByHand("requests are not refused by Referer"),
+        Handling::ByHand("a [[site.rule]] with the condition `not = { header = \"Referer: ~…\" }`"),
     ),
 ];
 

@@ -47,12 +47,7 @@ pub const TABLE: &[TableLine] = &[
         "proxy_cache_purge",
         Handling::ByHand("list the clients in purge_from (docs/operation.md)"),
     ),
-    (
-        "proxy_ignore_headers",
-        Handling::ByHand(
-            "change Cache-Control in the application; `cookies` in [site.route.cache] ignores Set-Cookie",
-        ),
-    ),
+    ("proxy_ignore_headers", Translate(ignored_fields)),
     (
         "proxy_store",
         Handling::ByHand("responses are stored in memory and in disk_cache"),
@@ -75,10 +70,7 @@ pub const TABLE: &[TableLine] = &[
     ),
     ("fastcgi_cache_bypass", Translate(cache_exception)),
     ("fastcgi_no_cache", Translate(cache_exception)),
-    (
-        "fastcgi_ignore_headers",
-        Handling::ByHand("change Cache-Control in the program"),
-    ),
+    ("fastcgi_ignore_headers", Translate(ignored_fields)),
 ];
 
 /// The settings that a directive changes: those of programs or of origins.
@@ -128,6 +120,22 @@ fn cache_valid(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome
         entry: directive.id,
     });
     DirectiveOutcome::NotNeeded("no route with this lifetime stores responses".to_string())
+}
+
+/// `proxy_ignore_headers` and `fastcgi_ignore_headers`.
+fn ignored_fields(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    let mut names = directive.args.iter();
+    let has_lifetime = names.any(|it| it.eq_ignore_ascii_case("cache-control"));
+    settings_of(level, directive).ignores_lifetimes = has_lifetime;
+    match has_lifetime {
+        true => DirectiveOutcome::Translated(
+            "responses with no-store, private or Set-Cookie are not stored".to_string(),
+        ),
+        false => DirectiveOutcome::ByHand(
+            "`cookies` in [site.route.cache] is for Set-Cookie; Vary and Expires are obeyed"
+                .to_string(),
+        ),
+    }
 }
 
 /// `proxy_cache_bypass`, `proxy_no_cache` and those of FastCGI: until their conditions are translated by hand, nothing is

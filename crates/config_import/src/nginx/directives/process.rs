@@ -1,7 +1,8 @@
 //! The process, and limits of clients: `[server]`, `[limits]`, `[buffering]`.
 
-use super::{Handling, Handling::NotNeeded, Handling::Translate, TableLine};
+use super::{Handling::NotNeeded, Handling::Translate, TableLine};
 use crate::nginx::level::Level;
+use crate::nginx::settings::Sourced;
 use crate::nginx::tree::Directive;
 use crate::nginx::values::{bytes, duration};
 use crate::report::DirectiveOutcome;
@@ -131,15 +132,39 @@ pub const TABLE: &[TableLine] = &[
     ),
     ("max_ranges", NotNeeded("ranges are bounded")),
     ("http2", NotNeeded("HTTP/2 is always on with TLS")),
-    (
-        "limit_rate",
-        Handling::ByHand("Lowroad doesn't slow down responses; limit the interface (tc) instead"),
-    ),
-    (
-        "limit_rate_after",
-        Handling::ByHand("Lowroad doesn't slow down responses; limit the interface (tc) instead"),
-    ),
+    ("limit_rate", Translate(bandwidth)),
+    ("limit_rate_after", Translate(bandwidth_after)),
 ];
+
+/// `limit_rate`: the lowest rate of Lowroad is 1 KB/s.
+fn bandwidth(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    let Some(rate) = bytes(directive.arg(0)) else {
+        return not_a_value();
+    };
+    let is_limited = level.settings.bandwidth.take().is_some();
+    if rate > 0 {
+        let kilobytes = rate.div_ceil(1024).min(1 << 30);
+        level.settings.bandwidth = Some(Sourced {
+            value: format!("{kilobytes}KB/s"),
+            entry: directive.id,
+        });
+        return DirectiveOutcome::translated();
+    }
+    match is_limited {
+        true => DirectiveOutcome::ByHand(
+            "the site's `rate` applies here, too: write a [[site.rule]] with another".to_string(),
+        ),
+        false => DirectiveOutcome::NotNeeded("0 is the default".to_string()),
+    }
+}
+
+fn bandwidth_after(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    let Some(len) = bytes(directive.arg(0)) else {
+        return not_a_value();
+    };
+    level.settings.bandwidth_after = (len > 0).then(|| size(len));
+    DirectiveOutcome::translated()
+}
 
 fn user(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
     level.set_process_key("server", "user", quoted(directive.arg(0)), directive);

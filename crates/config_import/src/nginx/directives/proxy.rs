@@ -139,7 +139,7 @@ pub const TABLE: &[TableLine] = &[
     ),
     (
         "proxy_limit_rate",
-        Handling::ByHand("Lowroad doesn't slow down responses"),
+        Handling::ByHand("`rate` of the route limits each response to a client"),
     ),
     (
         "mirror",

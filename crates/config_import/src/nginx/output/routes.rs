@@ -185,6 +185,12 @@ impl RouteWriter<'_> {
 
     fn common_keys(&self, mut table: ConfigTable, settings: &UpstreamSettings) -> ConfigTable {
         table = table.optional_key("timeout", settings.timeout.as_ref());
+        let keys = self.location.settings.bandwidth_keys();
+        if keys != self.server.settings.bandwidth_keys() {
+            table = keys
+                .iter()
+                .fold(table, |table, (key, value)| table.key(key, value));
+        }
         if settings.is_request_streamed {
             table = table.key("request_buffering", "false");
         }
@@ -213,17 +219,19 @@ fn cache_table(settings: &UpstreamSettings, translation: &mut Translation) -> Co
     // nginx takes the first time for a status.
     let mut times = settings.cache_times.iter();
     let chosen = times.find(|it| it.value.is_of_success());
-    for other in &settings.cache_times {
-        let is_equal = chosen.is_some_and(|it| it.value.time == other.value.time);
-        let outcome = match is_equal {
+    for time in &settings.cache_times {
+        let outcome = match chosen.is_some_and(|it| it.entry == time.entry) {
             true => DirectiveOutcome::Translated(
                 "also for other statuses that may be stored".to_string(),
             ),
-            false => DirectiveOutcome::ByHand(
-                "one lifetime for all statuses: send Cache-Control with this one".to_string(),
-            ),
+            false => DirectiveOutcome::translated(),
         };
-        translation.report.change(other.entry, outcome);
+        translation.report.change(time.entry, outcome);
+    }
+    // The key `ttl` says the same as a single rule.
+    let is_single = settings.cache_times.len() == 1 && chosen.is_some();
+    if !is_single || settings.ignores_lifetimes {
+        table = table.optional_key("rule", cache_rules(settings));
     }
     table = table.optional_key("ttl", chosen.map(|it| &it.value.time));
     let uses = |name: &str| settings.stale_uses.iter().any(|it| it == name);
@@ -237,8 +245,43 @@ fn cache_table(settings: &UpstreamSettings, translation: &mut Translation) -> Co
     table
 }
 
+/// The value of `rule`: a lifetime for each `proxy_cache_valid`, in their order.
+fn cache_rules(settings: &UpstreamSettings) -> Option<String> {
+    let rules = settings.cache_times.iter().map(|time| {
+        let status = time.value.status_value();
+        let mut keys: Vec<String> = status
+            .map(|it| format!("status = {it}"))
+            .into_iter()
+            .collect();
+        if time.value.time == "\"0s\"" {
+            keys.push("no_store = true".to_string());
+        } else {
+            keys.push(format!("ttl = {}", time.value.time));
+            keys.extend(
+                settings
+                    .ignores_lifetimes
+                    .then(|| "override = true".to_string()),
+            );
+        }
+        format!("{{ {} }}", keys.join(", "))
+    });
+    let rules: Vec<String> = rules.collect();
+    (!rules.is_empty()).then(|| format!("[{}]", rules.join(", ")))
+}
+
 /// The cache of a route to programs, which has no stale responses.
 fn program_cache_table(settings: &UpstreamSettings, translation: &mut Translation) -> ConfigTable {
+    let mut times = settings.cache_times.iter();
+    let has_ttl = times.any(|it| it.value.is_of_success());
+    // Only `ttl` keeps the requests with cookies from stored responses of programs.
+    if !has_ttl && settings.is_cached {
+        for time in &settings.cache_times {
+            let way = "a program's responses are stored with `ttl` only: see [site.route.cache]";
+            let outcome = DirectiveOutcome::ByHand(way.to_string());
+            translation.report.change(time.entry, outcome);
+        }
+        return ConfigTable::new("[site.route.cache]");
+    }
     let fresh_only = UpstreamSettings {
         stale_uses: Vec::new(),
         ..settings.clone()

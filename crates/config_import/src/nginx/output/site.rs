@@ -91,6 +91,21 @@ impl SiteLayout {
         None
     }
 
+    /// Reports the bandwidths of locations with files: sites and routes have the key.
+    fn report_bandwidths(&self, server: &Server, translation: &mut Translation) {
+        let site = server.settings.bandwidth_keys();
+        for (location, place) in server.locations.iter().zip(&self.places) {
+            let keys = location.settings.bandwidth_keys();
+            let own = location.settings.bandwidth.as_ref();
+            if let (true, Some(own)) = (place.is_some() && keys != site, own) {
+                let way =
+                    "files have the `rate` of their site: write a [[site.rule]] with this one";
+                let outcome = DirectiveOutcome::ByHand(way.to_string());
+                translation.report.change(own.entry, outcome);
+            }
+        }
+    }
+
     /// Whether a handler answers the requests of a location.
     pub fn is_handled(&self, index: usize) -> bool {
         self.places[index].is_none()
@@ -284,6 +299,7 @@ pub fn write_site(
         .to_string_lossy()
         .into_owned();
     let layout = SiteLayout::new(server, &default_root);
+    layout.report_bandwidths(server, translation);
     let listing = layout.listing(server, translation);
     document.push(site_table(server, context, &layout).optional_key("listing", listing));
     let own = write_tls(server, context, document);
@@ -327,7 +343,8 @@ fn site_table(server: &Server, context: &SiteContext, layout: &SiteLayout) -> Co
     if !index.is_empty() {
         table.push("index", &list(&index), Some(server.entry));
     }
-    for (name, value) in site_keys(server) {
+    let bandwidth = server.settings.bandwidth_keys();
+    for (name, value) in site_keys(server).into_iter().chain(bandwidth) {
         table.push(name, &value, Some(server.entry));
     }
     let proxies = &server.settings.trusted_proxies;
