@@ -18,6 +18,7 @@ mod fields;
 mod logs;
 mod origins;
 mod redirects;
+mod responses;
 mod rewrites;
 mod routes;
 mod site;

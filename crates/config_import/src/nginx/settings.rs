@@ -286,6 +286,8 @@ pub struct LocationContent {
     pub changes: Vec<PathChange>,
     /// `return` with a redirect: status and target.
     pub redirect: Option<Sourced<(u16, String)>>,
+    /// `return` with another status than those of redirects and errors: status and text.
+    pub respond: Option<Sourced<(u16, String)>>,
     /// `proxy_pass`: its URL.
     pub proxy: Option<Sourced<String>>,
     /// `fastcgi_pass`

@@ -441,3 +441,38 @@ fn lifetimes_by_status_are_rules_of_the_cache() {
     assert!(import.text.contains(rules), "{}", import.text);
     assert_eq!(import.report.counts().by_hand, 0, "{}", import.report);
 }
+
+#[test]
+fn texts_of_return_are_fixed_responses() {
+    let import_server = |lines: &str| {
+        let import = import(&format!("server {{ root /srv; {lines} }}"));
+        let config = config(&import);
+        let respond = config.sites[0].access.iter();
+        let respond = respond.filter(|it| matches!(it.action, RuleAction::Respond(_)));
+        let patterns: Vec<String> = respond.map(|it| it.pattern.to_string()).collect();
+        (patterns, import)
+    };
+    let (patterns, import) =
+        import_server("location = /health { return 200 \"ok\\n\"; } location / { deny all; }");
+    assert_eq!(patterns, ["/health"], "{}", import.text);
+    assert_eq!(import.report.counts().by_hand, 0, "{}", import.report);
+    for lines in [
+        // A status without content, and a text with a variable.
+        "location = /a { return 204; }",
+        "location = /a { return 200 $cookie_a; }",
+        // Rules come before the routes of other locations, and before the refusals of the server.
+        "location / { return 200 ok; } location /api/ { proxy_pass http://127.0.0.1:1; }",
+        "location = /a { return 200 ok; } if ($http_user_agent ~ bot) { return 403; }",
+        "location = /a { if ($http_x_a) { return 403; } return 200 ok; }",
+        "rewrite ^/old /new permanent; location = /a { return 200 ok; }",
+    ] {
+        let (patterns, import) = import_server(lines);
+        assert!(patterns.is_empty(), "{lines}: {}", import.text);
+        assert_eq!(
+            import.report.counts().by_hand,
+            1,
+            "{lines}: {}",
+            import.report
+        );
+    }
+}

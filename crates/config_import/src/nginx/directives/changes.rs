@@ -34,7 +34,11 @@ fn return_(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
         400..=599 if status != 499 => refuse(level, status, ""),
         _ => {
             level.content.is_other = true;
-            DirectiveOutcome::ByHand("put the text into a file below the root".to_string())
+            level.content.respond = Some(Sourced {
+                value: (status, text),
+                entry: directive.id,
+            });
+            DirectiveOutcome::ByHand("write a [[site.rule]] with `respond`".to_string())
         }
     }
 }

@@ -3,6 +3,7 @@
 //! The first rule that allows or refuses a request decides, so the rules of a location come before those of locations
 //! with lower precedence. A location that is less restricted ends with an `allow`.
 
+use super::responses::write_responses;
 use super::routes::named_handler;
 use crate::document::{ConfigDocument, ConfigTable};
 use crate::nginx::level::Translation;
@@ -49,6 +50,7 @@ pub fn write_rules(
         let rule = rule.comment("Until the refusal of the server is translated by hand.");
         document.push(rule.key("deny", "403"));
     }
+    write_responses(server, translation, document);
     let base = &server.settings.access;
     let locations: Vec<&Location> = server
         .locations

@@ -1,0 +1,62 @@
+//! Fixed responses: `return` with a text as rules with `respond`.
+
+use crate::document::{ConfigDocument, ConfigTable};
+use crate::nginx::level::Translation;
+use crate::nginx::locations::Location;
+use crate::nginx::servers::Server;
+use crate::path_overlap::may_overlap;
+use crate::report::DirectiveOutcome;
+use crate::toml_values::quoted;
+
+/// The statuses that a rule can answer with.
+const STATUSES: std::ops::RangeInclusive<u16> = 200..=203;
+
+/// Writes the fixed responses of locations. nginx answers them before it checks addresses and passwords, so these rules
+/// come first.
+pub fn write_responses(
+    server: &Server,
+    translation: &mut Translation,
+    document: &mut ConfigDocument,
+) {
+    for (index, location) in server.locations.iter().enumerate() {
+        let Some(respond) = &location.content.respond else {
+            continue;
+        };
+        let (status, text) = &respond.value;
+        let is_fixed = STATUSES.contains(status) && !text.contains('$');
+        if !is_fixed || !is_first(server, index) {
+            continue;
+        }
+        for glob in &location.globs.globs {
+            let table = ConfigTable::new("[[site.rule]]")
+                .entry(respond.entry)
+                .key("pattern", quoted(glob));
+            let text = (!text.is_empty()).then(|| format!(", text = {}", quoted(text)));
+            let text = text.unwrap_or_default();
+            document.push(table.key("respond", format!("{{ status = {status}{text} }}")));
+        }
+        let difference = "as text/plain".to_string();
+        let outcome = DirectiveOutcome::Translated(difference);
+        translation.report.change(respond.entry, outcome);
+    }
+}
+
+/// Whether nothing that nginx does before the `return` of a location concerns its requests.
+fn is_first(server: &Server, index: usize) -> bool {
+    let location = &server.locations[index];
+    let is_inert = location.content.changes.is_empty()
+        && server.content.changes.is_empty()
+        && server.content.redirect.is_none()
+        && server.content.host_redirects.is_empty()
+        && location.settings.access.conditional_refusals.is_empty()
+        && !location.settings.access.has_unknown_guard
+        && location.settings.access.refusal.is_none();
+    let takes_paths =
+        |other: &Location| other.name.is_none() && may_overlap(&other.globs, &location.globs);
+    let is_narrower = location.globs.exceptions.is_empty() && !location.globs.is_wider;
+    is_inert
+        && is_narrower
+        && location.name.is_none()
+        && !location.content.is_internal
+        && !server.locations[..index].iter().any(takes_paths)
+}
