@@ -68,7 +68,7 @@ fn key_table(keys: &[KeyReference]) -> String {
         false => "| key | values | default | meaning |\n|---|---|---|---|\n",
     });
     for key in keys {
-        let with: Vec<String> = key.with.iter().map(|with| format!("`{with}`")).collect();
+        let with: Vec<String> = key.with.iter().map(|with| as_code(with)).collect();
         let column = match has_column {
             true if with.is_empty() => " all |".to_string(),
             true => format!(" {} |", with.join(", ")),
@@ -94,5 +94,13 @@ pub(super) fn default_text(default: DefaultValue) -> String {
         DefaultValue::Toml(value) => format!("`{value}`"),
         DefaultValue::Described(text) => text.to_string(),
         DefaultValue::None => "–".to_string(),
+    }
+}
+
+/// A key or value as code; a phrase marks its keys itself.
+fn as_code(text: &str) -> String {
+    match text.contains('`') {
+        true => text.to_string(),
+        false => format!("`{text}`"),
     }
 }
