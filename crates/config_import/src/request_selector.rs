@@ -103,7 +103,17 @@ impl RequestSelector {
         let mut rest = self.clone();
         match &other.exceptions[..] {
             [] if other.is_everything() => return None,
-            [] => rest.exceptions.push(other.as_conditions()),
+            [] if other.patterns.is_empty() => rest.exceptions.push(other.as_conditions()),
+            // Each exception leaves out some of the paths, so no expression is too long.
+            [] => rest
+                .exceptions
+                .extend(pattern_groups(&other.patterns).map(|patterns| {
+                    let part = RequestSelector {
+                        patterns,
+                        ..other.clone()
+                    };
+                    part.as_conditions()
+                })),
             // Not (everything but these) is these.
             [exception] if other.patterns.is_empty() && other.conditions.is_empty() => {
                 merge(&mut rest.conditions, exception)?;
@@ -188,6 +198,13 @@ const EXPRESSION_LEN_MAX: usize = 800;
 
 /// The value of `not` for the paths of patterns; none without patterns.
 pub fn exception(patterns: &[String]) -> Option<String> {
+    let tables = pattern_groups(patterns)
+        .map(|group| format!("{{ variable = {} }}", quoted(&path_condition(&group))));
+    one_or_list(tables.collect())
+}
+
+/// Patterns in groups, each short enough for one condition.
+fn pattern_groups(patterns: &[String]) -> impl Iterator<Item = Vec<String>> {
     let mut groups: Vec<Vec<String>> = Vec::new();
     let mut len = 0;
     for pattern in patterns {
@@ -207,10 +224,7 @@ pub fn exception(patterns: &[String]) -> Option<String> {
             }
         }
     }
-    let tables = groups
-        .iter()
-        .map(|group| format!("{{ variable = {} }}", quoted(&path_condition(group))));
-    one_or_list(tables.collect())
+    groups.into_iter()
 }
 
 /// The value of `not` for exceptions, written as tables; none without any.
@@ -305,6 +319,16 @@ mod tests {
         assert!(value.matches("variable").count() > 2, "{value}");
         assert!(value.split("variable").all(|it| it.len() < 1000), "{value}");
         assert_eq!(exception(&[]), None);
+        // The selector of all others has as many, each with the further conditions.
+        let mut other = RequestSelector::paths(patterns);
+        other.conditions.insert("methods", vec!["GET".to_string()]);
+        let rest = RequestSelector::default()
+            .without(&other)
+            .expect("the rest");
+        assert!(rest.exceptions.len() > 2, "{rest:?}");
+        for exception in &rest.exceptions {
+            assert!(exception["variable"][0].len() < 1000 && exception["methods"] == ["GET"]);
+        }
     }
 
     #[test]
