@@ -476,3 +476,33 @@ fn texts_of_return_are_fixed_responses() {
         );
     }
 }
+
+#[test]
+fn slashes_are_removed_without_a_loop_at_folders() {
+    for (condition, line) in [
+        ("!-d", "rewrite ^/(.+)/$ /$1 permanent"),
+        ("!-e", "rewrite ^(.*)/$ $1 redirect"),
+    ] {
+        let import = import(&format!(
+            "server {{ root /srv; if ({condition} $request_filename) {{ {line}; }} location / {{ try_files $uri $uri/ /index.php; }} location ~ \\.php$ {{ fastcgi_pass 127.0.0.1:9000; }} }}"
+        ));
+        let config = config(&import);
+        assert!(config.sites[0].redirects.is_empty(), "{}", import.text);
+        assert!(
+            import.text.contains("trailing_slash = \"remove\""),
+            "{}",
+            import.text
+        );
+        assert_eq!(import.report.counts().by_hand, 0, "{}", import.report);
+    }
+    // Another redirect for missing files has no equal.
+    let import = import(
+        "server { root /srv; if (!-f $request_filename) { rewrite ^/(.*)$ /$1/ permanent; } }",
+    );
+    assert!(
+        config(&import).sites[0].redirects.is_empty(),
+        "{}",
+        import.text
+    );
+    assert!(import.report.counts().by_hand > 0, "{}", import.report);
+}

@@ -7,6 +7,7 @@ use crate::nginx::level::Level;
 use crate::nginx::settings::{ConditionalRefusal, PathChange, RequestCondition, Sourced};
 use crate::nginx::tree::Directive;
 use crate::report::DirectiveOutcome;
+use crate::toml_values::quoted;
 
 /// Translates `if` with its block.
 pub fn condition(level: &mut Level<'_>, directive: &Directive) {
@@ -193,7 +194,10 @@ fn if_missing(level: &mut Level<'_>, directive: &Directive) -> Option<DirectiveO
         match &*action.name {
             "rewrite" => {
                 let change = path_change(level, action, true).ok()?;
-                level.content.changes.push(change);
+                match change.status {
+                    None => level.content.changes.push(change),
+                    Some(_) => remove_slash(level, &change)?,
+                }
             }
             "proxy_pass" | "fastcgi_pass" if !action.arg(0).contains('$') => {
                 let pass = Some(Sourced {
@@ -211,6 +215,16 @@ fn if_missing(level: &mut Level<'_>, directive: &Directive) -> Option<DirectiveO
         }
     }
     Some(DirectiveOutcome::translated())
+}
+
+/// `rewrite ^/(.*)/$ /$1 permanent` of a server for paths without a folder. Redirects know no files, so this one would
+/// lead to the path of a folder, which leads back.
+fn remove_slash(level: &mut Level<'_>, change: &PathChange) -> Option<()> {
+    let removes_slash = matches!(&*change.regex, "^/(.*)/$" | "^/(.+)/$") && change.to == "/$1";
+    (removes_slash && !level.is_location).then_some(())?;
+    let keys = &mut level.settings.site_keys;
+    keys.insert("trailing_slash", quoted("remove"));
+    Some(())
 }
 
 /// `if (-f $request_filename) { break; }`: files are sent first anyway.
