@@ -374,15 +374,18 @@ fn key(hash_by: &HashBy, probe: &RouteProbe<'_>) -> Option<u64> {
             let (_, value) = fields.clone().find(is_named)?;
             Some(hash_of(value))
         }
-        HashBy::Cookie(name) => cookie(fields.clone(), name.as_bytes()).map(hash_of),
+        HashBy::Cookie(name) => {
+            let first = cookies(fields.clone(), name.as_bytes()).next()?;
+            Some(hash_of(first))
+        }
     }
 }
 
-/// The value of the first cookie with this name.
-pub fn cookie<'r>(fields: FieldLines<'r>, name: &[u8]) -> Option<&'r [u8]> {
-    let cookies = fields.filter(|(field, _)| field.eq_ignore_ascii_case(b"cookie"));
-    let mut pairs = cookies.flat_map(|(_, value)| value.split(|byte| *byte == b';'));
-    pairs.find_map(|pair| {
+/// The values of the cookies with this name, in their order.
+pub fn cookies<'r>(fields: FieldLines<'r>, name: &[u8]) -> impl Iterator<Item = &'r [u8]> {
+    let lines = fields.filter(|(field, _)| field.eq_ignore_ascii_case(b"cookie"));
+    let pairs = lines.flat_map(|(_, value)| value.split(|byte| *byte == b';'));
+    pairs.filter_map(move |pair| {
         let value = pair.trim_ascii().strip_prefix(name)?;
         // The name must end here: `id` is also the beginning of `id2`.
         value.strip_prefix(b"=")
@@ -408,11 +411,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cookie_value_is_that_of_first_cookie_with_name() {
+    fn cookies_are_those_with_exactly_the_name() {
         let lines = FieldLines::new(b"Cookie: a=1; id=x=y;b\r\ncookie: id=z; c=\r\n");
-        let found = |name: &str| cookie(lines.clone(), name.as_bytes());
-        assert_eq!(found("id"), Some(&b"x=y"[..]));
-        assert_eq!(found("c"), Some(&b""[..]));
-        assert_eq!((found("b"), found("i")), (None, None));
+        let found = |name: &str| cookies(lines.clone(), name.as_bytes()).collect::<Vec<_>>();
+        assert_eq!(found("id"), [&b"x=y"[..], b"z"]);
+        assert_eq!(found("c"), [b""]);
+        assert!(found("b").is_empty() && found("i").is_empty());
     }
 }

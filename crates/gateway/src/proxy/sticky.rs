@@ -15,12 +15,14 @@ use lowroad_http::fields::FieldLines;
 use lowroad_http::status::StatusCode;
 use sha2::Sha256;
 
-use super::servers::cookie;
+use super::servers::cookies;
 
 /// The length of the signature in bytes.
 const SIGNATURE_LEN: usize = 16;
 /// The length of the signed part in bytes: the tag, and the end of the validity.
 const SIGNED_LEN: usize = 16;
+/// How many cookies of the name are verified: a request full of them must not cost a signature each.
+const COOKIES_MAX: usize = 8;
 /// The end of the validity of a cookie without a lifetime.
 const UNLIMITED: u64 = u64::MAX;
 
@@ -160,11 +162,23 @@ impl StickySessions {
             .map_or(0, |first| u64::from_be_bytes(*first))
     }
 
-    /// The cookie among the fields of a request.
+    /// The first valid cookie among the fields of a request. A browser may send several with the same name: those of
+    /// other paths and domains (RFC 6265 §5.4), which another server or an attacker on a neighbouring host has set.
     pub fn read(&self, fields: FieldLines<'_>, unix_s: u64) -> SessionCookie {
-        let Some(value) = cookie(fields, self.cookie.as_bytes()) else {
-            return SessionCookie::Missing;
-        };
+        let mut found = SessionCookie::Missing;
+        for value in cookies(fields, self.cookie.as_bytes()).take(COOKIES_MAX) {
+            let read = self.read_value(value, unix_s);
+            match (read, found) {
+                (SessionCookie::Server { .. }, _) => return read,
+                // An expired cookie is a session that has ended, and explains more than a foreign one.
+                (_, SessionCookie::Expired) => {}
+                _ => found = read,
+            }
+        }
+        found
+    }
+
+    fn read_value(&self, value: &[u8], unix_s: u64) -> SessionCookie {
         let Some((tag, end_s)) = self.verify(value) else {
             return SessionCookie::Forged;
         };

@@ -56,6 +56,27 @@ fn cookie_names_its_server_without_the_address() {
 }
 
 #[test]
+fn first_valid_cookie_of_the_name_counts() {
+    let sessions = StickySessions::new(&config(Some(100)), "app", &[1; 32]);
+    let set = |tag| sessions.set_cookie(&server(tag));
+    let (first, second) = (set(7), set(8));
+    let (first, second) = (value_of(&first), value_of(&second));
+    let server = SessionCookie::Server {
+        tag: 7,
+        is_due: false,
+    };
+    let twice = format!("forged; s={first}; s={second}");
+    assert_eq!(read(&sessions, &twice, 1_000), server);
+    assert_eq!(read(&sessions, &twice, 1_100), SessionCookie::Expired);
+    let expired = format!("{first}; s=forged");
+    assert_eq!(read(&sessions, &expired, 1_100), SessionCookie::Expired);
+    assert_eq!(read(&sessions, "0; s=1", 1_000), SessionCookie::Forged);
+    // A request full of cookies does not cost a signature for each.
+    let late = format!("{}{first}", "0; s=".repeat(COOKIES_MAX));
+    assert_eq!(read(&sessions, &late, 1_000), SessionCookie::Forged);
+}
+
+#[test]
 fn changed_cookies_and_those_of_other_keys_are_forged() {
     let sessions = StickySessions::new(&config(None), "app", &[1; 32]);
     let line = sessions.set_cookie(&server(7));
