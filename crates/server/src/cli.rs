@@ -40,28 +40,10 @@ pub enum CliCommand {
     Serve(ServeArgs),
     /// Run a caching reverse proxy in front of another server, without a configuration file
     Accelerate(AccelerateArgs),
-    /// Serve the sites of a configuration file
-    Run {
-        /// The configuration; SIGHUP reloads it
-        #[arg(
-            short,
-            long,
-            value_name = "FILE",
-            default_value = "/etc/lowroad/lowroad.toml"
-        )]
-        config: PathBuf,
-    },
+    /// Serve the sites of a configuration file; SIGHUP reloads it
+    Run(ConfigArgs),
     /// Check a configuration file and report its problems
-    Check {
-        /// The configuration
-        #[arg(
-            short,
-            long,
-            value_name = "FILE",
-            default_value = "/etc/lowroad/lowroad.toml"
-        )]
-        config: PathBuf,
-    },
+    Check(ConfigArgs),
     /// Show, format, compare and describe configurations
     Config {
         /// What to do
@@ -153,6 +135,29 @@ pub enum CliCommand {
     Trust,
     /// Check whether this machine and its interfaces support `attach`, and what to change
     Doctor(DoctorArgs),
+}
+
+/// The configuration file of `lowroad run` and `lowroad check`.
+#[derive(Args)]
+pub struct ConfigArgs {
+    /// The configuration, as an option
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        default_value = "/etc/lowroad/lowroad.toml"
+    )]
+    config: PathBuf,
+    /// The configuration; without it, that of --config
+    #[arg(value_name = "FILE", conflicts_with = "config")]
+    file: Option<PathBuf>,
+}
+
+impl ConfigArgs {
+    /// The path of the file.
+    pub fn into_path(self) -> PathBuf {
+        self.file.unwrap_or(self.config)
+    }
 }
 
 /// `lowroad new`.

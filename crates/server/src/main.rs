@@ -111,7 +111,7 @@ fn main() -> ExitCode {
     let command = CommandLine::parse().command;
     let is_server = matches!(
         command,
-        CliCommand::Serve(_) | CliCommand::Accelerate(_) | CliCommand::Run { .. }
+        CliCommand::Serve(_) | CliCommand::Accelerate(_) | CliCommand::Run(_)
     );
     // `init::run` starts the server as a child process, so it must run before any thread starts.
     if is_server && let Some(code) = init::run() {
@@ -147,8 +147,11 @@ fn run(command: CliCommand) -> ExitCode {
     let result = match command {
         CliCommand::Serve(serve) => run_server(None, || serve.config()),
         CliCommand::Accelerate(accelerate) => run_server(None, || accelerate.config()),
-        CliCommand::Run { config } => run_server(Some(config.clone()), || cli::load(&config)),
-        CliCommand::Check { config } => match config_check::check(&config) {
+        CliCommand::Run(args) => {
+            let config = args.into_path();
+            run_server(Some(config.clone()), || cli::load(&config))
+        }
+        CliCommand::Check(args) => match config_check::check(&args.into_path()) {
             Ok(config_check::CheckOutcome::Warnings) => {
                 return ExitCode::from(config_check::WARNINGS_CODE);
             }

@@ -440,6 +440,29 @@ fn check(file: &Path) -> (Option<i32>, String) {
 }
 
 #[test]
+fn configuration_file_is_also_an_argument() {
+    let folder = TempFolder::new();
+    let file = folder.file("mistake.toml", "[[site]]\nport = 1\n");
+    let with = |args: &[&str]| {
+        let mut command = Command::new(PROGRAM);
+        command.args(args).arg(&file);
+        fails(command)
+    };
+    for command in ["run", "check"] {
+        let said = with(&[command]);
+        assert!(said.contains("mistake.toml:2"), "{said}");
+        assert_eq!(said, with(&[command, "-c"]));
+        // One of two files would be ignored.
+        let mut both = Command::new(PROGRAM);
+        let output = both.args([command, "-c", "other.toml"]).arg(&file).output();
+        let output = output.expect("the program");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("cannot be used with"), "{said}");
+    }
+}
+
+#[test]
 fn check_warns_of_unusable_optional_resources() {
     let folder = site();
     let file = folder.file("file", "no folder, and no program");
