@@ -1,21 +1,22 @@
 //! Name resolution: resolves a host name periodically, and adds and removes group members so that they equal the
 //! resolved addresses.
 
+mod first_lookups;
 mod resolved_members;
+pub mod system_lookups;
 
 use std::future::Future;
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs as _};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lowroad_engine::WorkerHandle;
 use lowroad_engine::tasks::TaskHandle;
 
 use crate::group::{MemberId, NewMember, NoMember};
 use crate::upstream::Upstream;
+pub use first_lookups::{FirstLookups, PendingLookup};
 use resolved_members::ResolvedMembers;
 
 /// Resolves host names.
@@ -71,66 +72,17 @@ impl NameAnswer {
     }
 }
 
-/// The system's resolver, getaddrinfo(3): `/etc/hosts`, `nsswitch.conf`, DNS. It blocks a helper thread, and does not
-/// return the TTL.
+/// The system's resolver, getaddrinfo(3): `/etc/hosts`, `nsswitch.conf`, DNS. It blocks a thread of
+/// [`system_lookups`], and does not return the TTL.
 pub struct SystemResolver;
 
 impl NameResolver for SystemResolver {
-    async fn resolve(
-        &self,
-        name: &HostName,
-        worker_handle: &WorkerHandle,
-    ) -> io::Result<NameAnswer> {
-        let (host, port) = (name.host.clone(), name.port);
-        // getaddrinfo(3) blocks.
-        let lookup = worker_handle.offload(move || addresses(&host, port));
-        let lookup = lookup.map_err(|_| io::Error::other("too many name look-ups are waiting"))?;
-        let addresses = lookup
+    async fn resolve(&self, name: &HostName, _: &WorkerHandle) -> io::Result<NameAnswer> {
+        let lookup = system_lookups::request(&name.host, name.port);
+        lookup
             .await
-            .unwrap_or_else(|| Err(io::Error::other("the resolver panicked")));
-        addresses.map(NameAnswer::from)
+            .unwrap_or_else(|_| Err(io::Error::other("no thread for the look-up")))
     }
-}
-
-/// Time limit of a look-up while a configuration is loaded.
-const FIRST_TIMEOUT: Duration = Duration::from_secs(2);
-/// The time limit while the resolver is known to be slow, so that the timeouts of many names don't add up.
-const SLOW_TIMEOUT: Duration = Duration::from_millis(50);
-/// How long the resolver counts as slow after a timeout.
-const SLOW_PERIOD: Duration = Duration::from_secs(10);
-
-/// The time of the last look-up that timed out.
-static LAST_TIMEOUT: Mutex<Option<Instant>> = Mutex::new(None);
-
-/// Resolves a name while a configuration is loaded. Blocks for a short time. Returns no addresses if the look-up fails
-/// or takes too long, so that one bad name does not delay the start of the other origins; [`watch_name`] repeats the
-/// look-up.
-pub fn look_up(host: &str, port: u16) -> Vec<SocketAddr> {
-    // Locked during the whole look-up: look-ups are serial, so only the first of many slow names takes the full
-    // timeout.
-    let mut last_timeout = LAST_TIMEOUT.lock().unwrap_or_else(PoisonError::into_inner);
-    let is_slow = last_timeout.is_some_and(|at| at.elapsed() < SLOW_PERIOD);
-    let (sender, answer) = channel();
-    let host = host.to_string();
-    let lookup = move || drop(sender.send(addresses(&host, port)));
-    // A call of the system's resolver can't be cancelled: after a timeout, the thread continues until the call returns.
-    let thread = thread::Builder::new().name("resolve".into());
-    // Without a thread the configuration is loaded nevertheless: `watch_name` repeats the look-up.
-    if thread.spawn(lookup).is_err() {
-        return Vec::new();
-    }
-    match answer.recv_timeout(if is_slow { SLOW_TIMEOUT } else { FIRST_TIMEOUT }) {
-        Ok(found) => found.unwrap_or_default(),
-        Err(RecvTimeoutError::Timeout) => {
-            *last_timeout = Some(Instant::now());
-            Vec::new()
-        }
-        Err(RecvTimeoutError::Disconnected) => Vec::new(),
-    }
-}
-
-fn addresses(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-    (host, port).to_socket_addrs().map(Iterator::collect)
 }
 
 /// A host name and its resolution settings.

@@ -26,9 +26,7 @@ use lowroad_origin::group::{
     AttemptOutcome, BalancingPolicy, GroupSettings, MemberHealth, MemberId, NewMember, NoMember,
     PickRequest,
 };
-use lowroad_origin::name_resolution::{
-    self, HostName, MemberFactory, NameAnswer, NameResolver, SystemResolver,
-};
+use lowroad_origin::name_resolution::{self, HostName, MemberFactory, NameAnswer, NameResolver};
 use lowroad_origin::retry::{BodyReplay, FailureStage, ResponseProgress, RetryLimits};
 use lowroad_origin::{
     AcquireTimeouts, ConnectionPool, PoolLimits, PoolUnavailable, ServerAddress, Upstream,
@@ -413,26 +411,6 @@ fn resolved_addresses_are_the_members_and_failures_change_nothing() {
         drop(following);
         case.run_until_quiet();
     });
-}
-
-#[test]
-fn system_resolver_runs_on_a_helper_thread() {
-    let mut case = Case::new(1, Manners::default());
-    let upstream = Upstream::new(GroupSettings::default(), RetryLimits::default());
-    let (resolver, noted) = (Arc::new(SystemResolver), Noted::default());
-    let name = HostName::new("192.0.2.33", 8080);
-    let following = name_resolution::watch_name(&upstream, name, resolver, noted, &case.local);
-    case.run_for(1_000);
-    let status = upstream.with(|group| group.status(0));
-    assert_eq!(&*status[0].name, "192.0.2.33:8080");
-    assert_eq!(case.world.helper_jobs(), 1);
-    drop(upstream);
-    case.run_for(20_000);
-    assert_eq!(
-        following.status().answers,
-        1 + u64::from(case.world.helper_jobs() > 1)
-    );
-    case.run_until_quiet();
 }
 
 /// Closes the pools of removed addresses.

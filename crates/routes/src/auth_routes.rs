@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lowroad_config::{
     ForwardAuth, OriginConfig, PathPattern, ResponseStorage, RouteConfig, RouteTo, RuleAction,
-    SiteConfig, SymlinkPolicy,
+    SiteConfig, SymlinkPolicy, TokenKeys,
 };
 use lowroad_engine::tasks::TaskHandle;
 use lowroad_request_conditions::FindSwitch;
@@ -81,6 +81,26 @@ impl HandlerSet<'_> {
         };
         Ok(watch_keys(source, keys, self.first_worker()))
     }
+}
+
+/// The origins of a site's access rules: those that decide, and those with key sets.
+pub fn origins(site: &SiteConfig) -> impl Iterator<Item = &OriginConfig> {
+    site.access.iter().flat_map(|rule| {
+        let auth = match &rule.action {
+            RuleAction::Auth(auth) => Some(auth),
+            _ => None,
+        };
+        let forward = auth.and_then(|auth| auth.forward.as_deref());
+        let token = auth.and_then(|auth| auth.token.as_deref());
+        let keys = token.and_then(|token| match &token.keys {
+            TokenKeys::Url(origin, _) => Some(&**origin),
+            TokenKeys::Secret(_) | TokenKeys::File(_) => None,
+        });
+        forward
+            .map(|forward| &forward.origin)
+            .into_iter()
+            .chain(keys)
+    })
 }
 
 /// A route that only the server itself uses.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lowroad_child_processes::message::PacketChannel;
 use lowroad_child_processes::process::helper_command;
-use lowroad_config::{CgiConfig, Config, FastCgiConfig, OriginConfig, RouteTo};
+use lowroad_config::{CgiConfig, Config, FastCgiConfig, OriginConfig, RouteConfig, RouteTo};
 use lowroad_engine::WorkerHandle;
 use lowroad_gateway::cgi::CgiHandler;
 use lowroad_gateway::cgi::spawner::{self, CgiSpawner};
@@ -19,6 +19,7 @@ use lowroad_handler::upstream_status::UpstreamReport;
 use lowroad_privileges::account;
 use lowroad_privileges::hide_process;
 
+use crate::auth_routes;
 use crate::handler_kinds::{HandlerKind, LabelledHandler, OpenContext, OpenedKind, RouteContext};
 
 /// Connections to FastCGI servers and origins, and the spawner of CGI programs. Shared by all routes and
@@ -89,15 +90,31 @@ impl GatewayConnections {
     }
 }
 
+/// The origins of a configuration: of routes, and of access rules.
+fn origins(config: &Config) -> impl Iterator<Item = &OriginConfig> {
+    config.sites.iter().flat_map(|site| {
+        let routes = site.routes.iter().flat_map(RouteConfig::origins);
+        routes.chain(auth_routes::origins(site))
+    })
+}
+
 type BuiltHandler = Result<Arc<dyn Handler>, String>;
 
 impl HandlerKind for GatewayConnections {
     fn open(
         self: Arc<Self>,
-        _: &Config,
+        config: &Config,
         context: &OpenContext<'_>,
     ) -> Result<Box<dyn OpenedKind>, String> {
         self.origins.set_runtime(context.runtime);
+        // All names are looked up at the same time, and not with the routes one after another.
+        self.origins.begin_lookups(origins(config));
+        let routes = config.sites.iter().flat_map(|site| &site.routes);
+        self.servers
+            .begin_lookups(routes.filter_map(|route| match &route.to {
+                RouteTo::FastCgi(fastcgi) => Some(fastcgi),
+                _ => None,
+            }));
         Ok(Box::new(self))
     }
 

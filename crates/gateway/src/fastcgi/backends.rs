@@ -249,7 +249,7 @@ fn group(
             At::Name { host, port } => {
                 let name = HostName {
                     // Members must exist before the first request; periodic resolution starts later.
-                    initial: name_resolution::look_up(host, *port).into(),
+                    initial: servers.look_up_first(host, *port),
                     ..HostName::new(host.as_str(), *port)
                 };
                 let factory = BackendFactory {

@@ -8,11 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Poll, ready};
 use std::time::Duration;
 
+use lowroad_config::{FastCgiConfig, UpstreamAddress};
 use lowroad_engine::WorkerHandle;
 use lowroad_engine::upstream_socket::UpstreamSocket;
 use lowroad_handler::HandlerFailure;
 use lowroad_handler::operator_notice::NoticeLimit;
 use lowroad_http::status::StatusCode;
+use lowroad_origin::name_resolution::{FirstLookups, NameAnswer, system_lookups};
 use lowroad_origin::{
     AcquireTimeouts, Connection, ConnectionPool, PoolConnector, PoolLimits, PoolUnavailable,
     ServerAddress, SharedConnections,
@@ -36,6 +38,7 @@ pub type FastCgiLease = lowroad_origin::Lease<FastCgiConnector>;
 pub struct FastCgiServers {
     workers: Arc<[WorkerHandle]>,
     servers: Arc<Mutex<HashMap<ServerAddress, Weak<FastCgiServer>>>>,
+    first_lookups: Arc<FirstLookups<(String, u16)>>,
 }
 
 impl FastCgiServers {
@@ -44,7 +47,27 @@ impl FastCgiServers {
         FastCgiServers {
             workers: workers.into(),
             servers: Arc::default(),
+            first_lookups: Arc::default(),
         }
+    }
+
+    /// Starts the look-ups of the names of a configuration's servers, with one deadline for all.
+    pub fn begin_lookups<'c>(&self, routes: impl Iterator<Item = &'c FastCgiConfig>) {
+        let names = routes.flat_map(|fastcgi| &fastcgi.servers);
+        let names = names.filter_map(|server| match server {
+            UpstreamAddress::Name { host, port } => Some((host.clone(), *port)),
+            UpstreamAddress::Unix(_) | UpstreamAddress::Tcp(_) => None,
+        });
+        self.first_lookups.begin(names.map(|(host, port)| {
+            let lookup = system_lookups::request(&host, port);
+            ((host, port), lookup)
+        }));
+    }
+
+    /// The first servers of a name. Blocks until the deadline of the look-ups.
+    pub(super) fn look_up_first(&self, host: &str, port: u16) -> NameAnswer {
+        let start = || system_lookups::request(host, port);
+        self.first_lookups.wait((host.to_owned(), port), start)
     }
 
     /// The server at `address`, with a pool limit of at least `connections_max`.

@@ -12,22 +12,22 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use lowroad_engine::WorkerHandle;
-use lowroad_origin::name_resolution::{HostName, NameAnswer, NameResolver, ResolvedServer};
+use lowroad_origin::name_resolution::{
+    HostName, NameAnswer, NameResolver, PendingLookup, ResolvedServer,
+};
 use simple_dns::{CLASS, Name, Packet, PacketFlag, Question, TYPE};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 
 use self::answer::{AddressAnswer, DnsReply, ServiceTarget};
 
 /// The time for an answer of one name server.
 const QUERY_TIMEOUT: Duration = Duration::from_millis(1_500);
-/// Time limit of a look-up while a configuration is loaded.
-const FIRST_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often all name servers are asked.
 const ROUNDS: usize = 2;
 /// The number of queries for one name, if its aliases (CNAME) are not in the same answer.
@@ -52,11 +52,8 @@ pub struct DnsResolver {
 
 impl NameResolver for DnsResolver {
     async fn resolve(&self, name: &HostName, _: &WorkerHandle) -> io::Result<NameAnswer> {
-        let (resolver, name) = (self.clone(), (name.host.clone(), name.port));
         // The sockets belong to the runtime beside the workers.
-        let lookup = self
-            .runtime
-            .spawn(async move { resolver.look_up(&name.0, name.1).await });
+        let lookup = self.start(&name.host, name.port);
         lookup.await.map_err(io::Error::other)?
     }
 }
@@ -71,17 +68,20 @@ impl DnsResolver {
         }
     }
 
-    /// Resolves a name while a configuration is loaded; blocks for a short time. Without an answer, the look-up is repeated
-    /// later.
-    pub fn look_up_first(&self, host: &str, port: u16) -> NameAnswer {
-        let (sender, answer) = channel();
+    /// Starts a look-up, which ends with the receiver.
+    pub fn start(&self, host: &str, port: u16) -> PendingLookup {
+        let (mut sender, answer) = oneshot::channel();
         let (resolver, host) = (self.clone(), host.to_owned());
         self.runtime.spawn(async move {
-            // The receiver may have given up.
-            let _ = sender.send(resolver.look_up(&host, port).await);
+            tokio::select! {
+                found = resolver.look_up(&host, port) => {
+                    // The receiver may have given up.
+                    let _ = sender.send(found);
+                }
+                () = sender.closed() => {}
+            }
         });
-        let answer = answer.recv_timeout(FIRST_TIMEOUT);
-        answer.ok().and_then(Result::ok).unwrap_or_default()
+        answer
     }
 
     async fn look_up(&self, host: &str, port: u16) -> io::Result<NameAnswer> {

@@ -16,7 +16,10 @@ use lowroad_handler::upstream_status::UpstreamReport;
 use lowroad_origin::group::{
     BalancingPolicy, CircuitEvent, GroupSettings, HealthSettings, MemberId, NewMember,
 };
-use lowroad_origin::name_resolution::{self, HostName, MemberFactory, SystemResolver, watch_name};
+use lowroad_origin::name_resolution::{
+    FirstLookups, HostName, MemberFactory, PendingLookup, SystemResolver, system_lookups,
+    watch_name,
+};
 use lowroad_origin::retry::RetryLimits;
 use lowroad_origin::{
     ConnectionPool, PoolLimits, ServerAddress, SharedConnections, Upstream, UpstreamTransport,
@@ -50,8 +53,12 @@ pub struct OriginRegistry {
     runtime: OnceLock<Handle>,
     session_counters: Arc<SessionCounters>,
     mirror_counters: Arc<MirrorCounters>,
+    first_lookups: FirstLookups<LookupKey>,
     origins: Mutex<HashMap<(OriginConfig, ChangeTimes), Weak<OriginServers>>>,
 }
+
+/// A host, a port, and the name servers.
+type LookupKey = (String, u16, Vec<SocketAddr>);
 
 /// The counters of all servers in use, by the name of the server. They survive a reload that changes the settings of the
 /// server's origin, because its servers of both configurations exist for a moment.
@@ -124,6 +131,7 @@ impl OriginRegistry {
             runtime: OnceLock::new(),
             session_counters: Arc::default(),
             mirror_counters: Arc::default(),
+            first_lookups: FirstLookups::default(),
             pools: Arc::new(OriginPools {
                 workers: workers.clone(),
                 pools: Mutex::default(),
@@ -170,8 +178,37 @@ impl OriginRegistry {
         sessions.chain(self.mirror_counters.list()).collect()
     }
 
+    /// Starts the look-ups of the names of a configuration's origins, which [`OriginRegistry::get`] waits for. All have the
+    /// same deadline, so that slow names don't add up.
+    pub fn begin_lookups<'o>(&self, origins: impl Iterator<Item = &'o OriginConfig>) {
+        let mut begun = HashMap::new();
+        for origin in origins.filter(|origin| !self.has(origin)) {
+            for server in &origin.servers {
+                let OriginLocation::Name(host, port) = OriginLocation::new(&server.url, None)
+                else {
+                    continue;
+                };
+                let dns = self.dns_resolver(origin, &server.url);
+                let key = (host.clone(), port, origin.resolvers.clone());
+                begun
+                    .entry(key)
+                    .or_insert_with(|| start_lookup(dns.as_ref(), &host, port));
+            }
+        }
+        self.first_lookups.begin(begun.into_iter());
+    }
+
+    /// Whether the servers of an origin exist, so that no name has to be looked up.
+    fn has(&self, origin: &OriginConfig) -> bool {
+        let key = (origin.clone(), modification_times(&origin.tls));
+        let origins = lock(&self.origins);
+        origins
+            .get(&key)
+            .is_some_and(|servers| servers.strong_count() > 0)
+    }
+
     /// Returns the servers of an origin: existing ones, if another route or configuration has the same settings.
-    /// Resolves host names, and so may block briefly; a name that cannot be resolved is retried later. `notice` is
+    /// Waits for the look-ups of host names, and so may block briefly; a name that cannot be resolved is retried later. `notice` is
     /// called when servers are added or removed.
     ///
     /// # Errors
@@ -278,10 +315,9 @@ impl OriginRegistry {
                 OriginLocation::Name(host, port) => (host, port),
             };
             let dns = self.dns_resolver(origin, &server.url);
-            let initial = match &dns {
-                Some(dns) => dns.look_up_first(&host, port),
-                None => name_resolution::look_up(&host, port).into(),
-            };
+            let key = (host.clone(), port, origin.resolvers.clone());
+            let start = || start_lookup(dns.as_ref(), &host, port);
+            let initial = self.first_lookups.wait(key, start);
             let name = HostName {
                 weight: server.weight,
                 backup: server.backup,
@@ -347,6 +383,14 @@ impl OriginRegistry {
             name: origin.name.clone(),
             host: server.url.authority(),
         })
+    }
+}
+
+/// Starts the look-up of a name, by the system's resolver without `dns`.
+fn start_lookup(dns: Option<&DnsResolver>, host: &str, port: u16) -> PendingLookup {
+    match dns {
+        Some(dns) => dns.start(host, port),
+        None => system_lookups::request(host, port),
     }
 }
 

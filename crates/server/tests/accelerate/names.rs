@@ -1,5 +1,6 @@
 //! Names of origin servers: SRV records, time to live, and answers that are wrong, long or missing.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::{Arc, Mutex};
@@ -12,6 +13,9 @@ use simple_dns::{CLASS, Name, Packet, PacketFlag, QTYPE, RCODE, ResourceRecord, 
 use crate::front::{PROGRAM, response};
 
 type Records = Vec<ResourceRecord<'static>>;
+
+/// The names that get no answer before each of them has been asked for.
+const TOGETHER: [&str; 3] = ["a.together.test", "b.together.test", "c.together.test"];
 
 /// A name server with these records. A name without records does not exist, `silent.test` gets no answer.
 struct NameServer {
@@ -29,9 +33,13 @@ impl NameServer {
         let zone = records.clone();
         std::thread::spawn(move || {
             let mut query = [0; 512];
+            let mut together = TogetherQueries::default();
             while let Ok((len, client)) = udp.recv_from(&mut query) {
-                if let Some(bytes) = answer(&query[..len], &zone.lock().expect("a lock"), 512) {
-                    let _ = udp.send_to(&bytes, client);
+                let due = together.add(&query[..len], client);
+                for (query, client) in due {
+                    if let Some(bytes) = answer(&query, &zone.lock().expect("a lock"), 512) {
+                        let _ = udp.send_to(&bytes, client);
+                    }
                 }
             }
         });
@@ -47,6 +55,46 @@ impl NameServer {
     fn replace(&self, records: Records) {
         *self.records.lock().expect("a lock") = records;
     }
+}
+
+/// Holds the queries for the names of [`TOGETHER`] back until there is one for each name.
+#[derive(Default)]
+struct TogetherQueries {
+    names: BTreeSet<&'static str>,
+    held: Vec<(Vec<u8>, SocketAddr)>,
+    /// A query was repeated before the other names were asked for: these names never get an answer.
+    is_late: bool,
+}
+
+impl TogetherQueries {
+    /// Adds a query, and returns those that are due for an answer.
+    fn add(&mut self, query: &[u8], client: SocketAddr) -> Vec<(Vec<u8>, SocketAddr)> {
+        let new = (query.to_vec(), client);
+        let Some(name) = name_together(query) else {
+            return vec![new];
+        };
+        // Repeated queries have a new identifier.
+        let is_all = self.names.len() == TOGETHER.len();
+        self.is_late |= !is_all && self.held.iter().any(|(held, _)| held[2..] == query[2..]);
+        if self.is_late {
+            return Vec::new();
+        }
+        self.names.insert(name);
+        self.held.push(new);
+        match self.names.len() == TOGETHER.len() {
+            true => std::mem::take(&mut self.held),
+            false => Vec::new(),
+        }
+    }
+}
+
+/// The name of a query, if it is one of [`TOGETHER`].
+fn name_together(query: &[u8]) -> Option<&'static str> {
+    let query = Packet::parse(query).ok()?;
+    let asked = &query.questions.first()?.qname;
+    TOGETHER
+        .into_iter()
+        .find(|name| *asked == Name::new_unchecked(name))
 }
 
 fn answer_stream(mut stream: std::net::TcpStream, zone: &Mutex<Records>) -> std::io::Result<()> {
@@ -209,4 +257,39 @@ fn loops_of_aliases_and_silent_name_servers_are_failures_with_a_reason() {
     let server = front(&names, &folder, "http://silent.test");
     assert_eq!(server.connect().get("/", "").status, 503);
     server.wait_for_error_line("no answer in time");
+}
+
+#[test]
+fn names_are_looked_up_at_the_same_time() {
+    let origin = named("together");
+    let url = origin.url();
+    let (_, port) = url.rsplit_once(':').expect("a port");
+    // A look-up after the other has no answer.
+    let names = NameServer::start(
+        TOGETHER
+            .map(|name| address(name, 60, Ipv4Addr::LOCALHOST))
+            .into(),
+    );
+    let folder = TempFolder::new();
+    let mut config = format!(
+        "[server]\nworkers = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{}\"\n",
+        folder.path().display(),
+    );
+    for (number, _) in TOGETHER.iter().enumerate() {
+        config.push_str(&format!(
+            "[[site.route]]\npattern = \"/{number}\"\norigin = \"app{number}\"\n"
+        ));
+    }
+    for (number, name) in TOGETHER.iter().enumerate() {
+        config.push_str(&format!(
+            "[[origin]]\nname = \"app{number}\"\nservers = \"http://{name}:{port}\"\n\
+             resolver = \"{}\"\n",
+            names.address,
+        ));
+    }
+    let server = TestServer::run(PROGRAM, &folder, &config);
+    for number in 0..TOGETHER.len() {
+        let answer = server.connect().get(&format!("/{number}"), "");
+        assert_eq!((answer.status, answer.text().as_str()), (200, "together"));
+    }
 }
