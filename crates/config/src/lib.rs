@@ -75,6 +75,7 @@ pub use pattern::{PathPattern, PathPatternError};
 pub use pattern_set::{MatchScope, PatternSet, PatternSetBuilder};
 pub use prefix::{AddressPrefix, PrefixMap, PrefixSet};
 pub use problem::{ConfigPlace, ConfigProblem};
+pub use redirect_loops::ENDLESS_LOOP;
 pub use schema::*;
 pub use secret::{SECRET_LEN_MAX, SecretSource, SecretText, secret_text};
 pub use source::{ConfigFiles, DiskFiles, FILES_MAX, INCLUDE_DEPTH_MAX, TEXT_LEN_MAX};

@@ -13,6 +13,9 @@ use crate::{PathPattern, PathSelector, RedirectConfig, SiteConfig, SiteName, Tra
 /// The maximum number of redirects that are followed.
 const HOPS_MAX: usize = 20;
 
+/// The start of the warning of an endless loop.
+pub const ENDLESS_LOOP: &str = "leads into an endless loop";
+
 /// A URL of a site, without its host.
 #[derive(Clone, PartialEq, Eq)]
 struct SiteUrl {
@@ -27,7 +30,7 @@ pub(crate) fn check(source: &ConfigSource<'_>, sites: &[(SiteConfig, SiteMarks)]
             if let Some(urls) = find_loop(site, index) {
                 source.warn(
                     position,
-                    format!("leads into an endless loop: {}", urls.join(" to ")),
+                    format!("{ENDLESS_LOOP}: {}", urls.join(" to ")),
                     "a destination that no rule of the site redirects back",
                 );
             }

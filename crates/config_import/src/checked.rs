@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use lowroad_config::{ConfigProblem, ENDLESS_LOOP};
+
 use crate::ConfigImport;
 use crate::document::ConfigDocument;
 use crate::report::ImportReport;
@@ -9,7 +11,7 @@ use crate::report::ImportReport;
 /// The largest number of tables that may be refused before the import gives up.
 const REFUSALS_MAX: usize = 1000;
 
-/// Comments out the lines that the configuration parser refuses.
+/// Comments out the lines that the configuration parser refuses, and redirects in endless loops.
 pub fn checked(
     mut document: ConfigDocument,
     mut report: ImportReport,
@@ -19,7 +21,7 @@ pub fn checked(
     // One problem at a time: a comment moves the lines of the others, and may resolve them.
     for _ in 0..REFUSALS_MAX {
         problems = match lowroad_config::parse(&document.to_text(), Path::new("lowroad.toml")) {
-            Ok(_) => Vec::new(),
+            Ok(config) => endless_loop(config.document.warnings),
             Err(problems) => problems,
         };
         let Some(problem) = problems.first() else {
@@ -29,6 +31,8 @@ pub fn checked(
         let key = problem.key.rsplit('.').next().unwrap_or_default();
         let reason = format!("{key}: {}", problem.message);
         let Some(entries) = document.disable_line(problem.line, &reason) else {
+            // A warning is no mistake of the configuration.
+            problems.retain(|it| !it.message.starts_with(ENDLESS_LOOP));
             break;
         };
         for entry in entries {
@@ -41,4 +45,11 @@ pub fn checked(
         problems,
         site_count,
     }
+}
+
+/// The warning of an endless loop, which browsers end with an error.
+fn endless_loop(warnings: Vec<ConfigProblem>) -> Vec<ConfigProblem> {
+    let mut loops = warnings.into_iter();
+    let first = loops.find(|it| it.message.starts_with(ENDLESS_LOOP));
+    first.into_iter().collect()
 }

@@ -506,3 +506,47 @@ fn slashes_are_removed_without_a_loop_at_folders() {
     );
     assert!(import.report.counts().by_hand > 0, "{}", import.report);
 }
+
+/// Small sites of lines that add and remove slashes: none of them becomes a loop.
+#[test]
+fn redirects_for_slashes_do_not_loop() {
+    let servers = [
+        "",
+        "rewrite ^/(.*)/$ /$1 permanent;",
+        "rewrite ^([^.]*[^/])$ $1/ permanent;",
+        "if (!-d $request_filename) { rewrite ^/(.*)/$ /$1 permanent; }",
+        "rewrite ^/app$ /app/ redirect;",
+    ];
+    let first = format!("location /app/ {{ {FIRST} }}");
+    let locations = [
+        "",
+        &first,
+        "location = /app { return 301 /app/; }",
+        "location = /app/ { return 301 /app; }",
+        "location /app { return 302 /app/; }",
+        "location / { try_files $uri $uri/ /index.html; }",
+    ];
+    let mut count = 0;
+    for server in servers {
+        for (index, one) in locations.iter().enumerate() {
+            for other in locations.iter().skip(index + 1) {
+                let import = import(&format!("server {{ root /srv; {server} {one} {other} }}"));
+                let warnings = config(&import).document.warnings;
+                let mut loops = warnings.iter().map(|it| &it.message);
+                assert!(!loops.any(|it| it.contains("loop")), "{}", import.text);
+                count += usize::from(import.report.to_string().contains("endless loop"));
+            }
+        }
+    }
+    assert!(count > 5, "{count} loops were found");
+    let import = import(&format!(
+        "server {{ root /srv; {first} location = /app {{ return 301 /app/; }} }}"
+    ));
+    assert_eq!(
+        config(&import).sites[0].redirects.len(),
+        1,
+        "{}",
+        import.text
+    );
+    assert_eq!(import.report.counts().by_hand, 0, "{}", import.report);
+}
