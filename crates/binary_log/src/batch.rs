@@ -162,16 +162,16 @@ fn entry(record: &[u8]) -> Option<AccessEntry<'_>> {
         Some(part)
     };
     // The parts have no separators: each begins where the one before ends, in the order of `append_record`.
-    let mut words = [""; 3];
-    for (number, word) in words.iter_mut().enumerate() {
-        *word = std::str::from_utf8(take(header[WORD_LENS + number].into())?).ok()?;
-    }
+    let word_lens = [0, 1, 2].map(|number| usize::from(header[WORD_LENS + number]));
+    // One check for all words.
+    let words = std::str::from_utf8(take(word_lens.iter().sum())?).ok()?;
+    let (outcome, words) = words.split_at_checked(word_lens[0])?;
+    let (level, tls) = words.split_at_checked(word_lens[1])?;
     let mut texts = [&b""[..]; 5];
     for (number, text) in texts.iter_mut().enumerate() {
         let at = TEXT_LENS + 2 * number;
         *text = take(u16::from_le_bytes([header[at], header[at + 1]]).into())?;
     }
-    let [outcome, level, tls] = words;
     let [user, line, host, referer, user_agent] = texts;
     let address: [u8; 16] = *header[28..].first_chunk()?;
     Some(AccessEntry {

@@ -31,10 +31,22 @@ impl<T> Default for ContextMemory<T> {
 
 impl<T: Copy + PartialEq> ContextMemory<T> {
     /// The last value that came with a context; for a new one the last value of all.
+    #[inline]
     pub fn last(&self, context: u32) -> Option<T> {
-        let value = self.values.get(context as usize).copied().flatten();
         // Values of neighbouring records are often equal, so this is a better guess than none.
-        value.or(self.latest)
+        self.last_of(context).or(self.latest)
+    }
+
+    /// The last value that came with a context; None for a new one.
+    #[inline]
+    pub fn last_of(&self, context: u32) -> Option<T> {
+        self.values.get(context as usize).copied().flatten()
+    }
+
+    /// Notes a value that equals [`ContextMemory::last_of`], with the same effect as [`ContextMemory::note`].
+    #[inline]
+    pub fn repeat(&mut self, value: T) {
+        self.latest = Some(value);
     }
 
     /// Notes a value. The caller bounds contexts by the number of values of their column.

@@ -25,10 +25,13 @@ pub struct ColumnWriter {
     status: PredictedColumn,
     whole: PredictedColumn,
     body_bytes: PredictedColumn,
+    /// The length of the values of the open block that the dictionary lacks.
+    texts_len: usize,
 }
 
 impl ColumnWriter {
     /// Adds a record.
+    #[inline]
     pub fn push(&mut self, entry: &AccessEntry<'_>) {
         self.times_ms.push(entry.unix_ms);
         self.durations_us.push(entry.duration_us);
@@ -71,8 +74,7 @@ impl ColumnWriter {
 
     /// An upper bound of the length of the columns.
     pub fn raw_len_max(&self) -> usize {
-        let texts: usize = self.tables.iter().map(TableColumn::texts_len).sum();
-        texts + self.record_count() * NUMBERS_LEN_MAX
+        self.texts_len + self.record_count() * NUMBERS_LEN_MAX
     }
 
     /// The earliest and the latest time, ms since 1970.
@@ -106,6 +108,7 @@ impl ColumnWriter {
         self.times_ms.clear();
         self.durations_us.clear();
         self.tables.iter_mut().for_each(TableColumn::freeze);
+        self.texts_len = 0;
         for column in self.predicted() {
             column.bytes.clear();
             column.memory.freeze();
@@ -117,6 +120,7 @@ impl ColumnWriter {
         self.times_ms.clear();
         self.durations_us.clear();
         self.tables.iter_mut().for_each(TableColumn::clear);
+        self.texts_len = 0;
         for column in self.predicted() {
             column.bytes.clear();
             column.memory.restore();
@@ -128,7 +132,11 @@ impl ColumnWriter {
     }
 
     fn put_value(&mut self, column: LogColumn, value: &[u8], context: u32) -> u32 {
-        self.tables[column.place()].push(value, context)
+        let table = &mut self.tables[column.place()];
+        let known_len = table.texts_len();
+        let place = table.push(value, context);
+        self.texts_len += table.texts_len() - known_len;
+        place
     }
 }
 
@@ -140,7 +148,13 @@ struct PredictedColumn {
 }
 
 impl PredictedColumn {
+    #[inline]
     fn push(&mut self, value: u64, context: u32) {
+        if self.memory.last_of(context) == Some(value) {
+            self.bytes.push(0);
+            self.memory.repeat(value);
+            return;
+        }
         let symbol = match self.memory.last(context) == Some(value) {
             true => 0,
             // A count of bytes never reaches the largest number.

@@ -19,6 +19,9 @@ const FIRST_COUNT: usize = 32;
 /// A dictionary is replaced when the blocks that used it have this many times its length, so that dictionaries take 3 %
 /// of a file.
 const REPLACE_FACTOR: usize = 32;
+/// The history takes this many records of a block, and of those that follow a half, then a quarter, and so on: values
+/// that repeat in a large block are among them.
+const BLOCK_HISTORY_LEN: usize = 1024;
 /// Targets and clients with at least this many records are taken into a dictionary.
 const FREQUENT: u32 = 2;
 
@@ -28,6 +31,10 @@ pub struct DictionaryHistory {
     /// Records in the form of a batch. The first half is removed when it is full.
     records: Vec<u8>,
     record_count: usize,
+    /// The number of records of the open block so far.
+    block_count: usize,
+    /// The number of records that were added since the current dictionary.
+    added_count: usize,
     /// The length of the current dictionary in the file; 0: none.
     written_len: usize,
     /// The length of the blocks that used it.
@@ -35,14 +42,24 @@ pub struct DictionaryHistory {
 }
 
 impl DictionaryHistory {
-    /// Adds a record.
+    /// Adds a record of the open block, unless the block has many.
+    #[inline]
     pub fn add(&mut self, entry: &AccessEntry<'_>) {
+        let step = (self.block_count / BLOCK_HISTORY_LEN + 1).next_power_of_two();
+        if self.block_count.is_multiple_of(step) {
+            self.add_sample(entry);
+        }
+        self.block_count += 1;
+    }
+
+    fn add_sample(&mut self, entry: &AccessEntry<'_>) {
         if self.records.len() >= HISTORY_LEN_MAX {
             // Half of it, not one record for each: a batch can only be shortened by moving the rest.
             self.remove_half();
         }
         batch::append_record(entry, &mut self.records);
         self.record_count += 1;
+        self.added_count += 1;
     }
 
     /// Whether a new dictionary should be written.
@@ -50,7 +67,11 @@ impl DictionaryHistory {
         match self.written_len {
             // From a few records a dictionary would cost more bytes than it saves.
             0 => self.record_count >= FIRST_COUNT,
-            len => self.used_len >= REPLACE_FACTOR * len,
+            // A dictionary is made of the whole history, so its cost is spread over half as many new records.
+            len => {
+                self.used_len >= REPLACE_FACTOR * len
+                    && self.added_count >= self.record_count.div_ceil(2)
+            }
         }
     }
 
@@ -100,11 +121,13 @@ impl DictionaryHistory {
     pub fn record_written(&mut self, len: usize) {
         self.written_len = len;
         self.used_len = 0;
+        self.added_count = 0;
     }
 
-    /// Notes the length of a block that used the dictionary.
+    /// Notes the length of a finished block, which used the dictionary.
     pub fn record_use(&mut self, len: usize) {
         self.used_len += len;
+        self.block_count = 0;
     }
 
     fn remove_half(&mut self) {
@@ -132,5 +155,62 @@ fn joined<'a>(of_target: &AccessEntry<'a>, of_peer: &AccessEntry<'a>) -> AccessE
         outcome: of_target.outcome,
         level: of_target.level,
         ..of_peer.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn add(history: &mut DictionaryHistory, count: usize) {
+        for _ in 0..count {
+            history.add(&AccessEntry {
+                peer: IpAddr::from([192, 0, 2, 1]),
+                user: b"",
+                unix_ms: 0,
+                line: b"GET / HTTP/1.1",
+                host: b"a",
+                status: 200,
+                body_bytes: 1,
+                whole: true,
+                referer: b"",
+                user_agent: b"",
+                duration_us: 1,
+                outcome: "hit",
+                level: "worker",
+                tls: "",
+            });
+        }
+    }
+
+    #[test]
+    fn history_has_all_records_of_small_blocks_and_a_part_of_large_ones() {
+        let mut history = DictionaryHistory::default();
+        for _ in 0..3 {
+            add(&mut history, BLOCK_HISTORY_LEN);
+            history.record_use(1);
+        }
+        assert_eq!(history.record_count, 3 * BLOCK_HISTORY_LEN);
+        let mut history = DictionaryHistory::default();
+        add(&mut history, 32 * BLOCK_HISTORY_LEN);
+        // All of the first part, and half as many of each of the five doublings that follow.
+        assert_eq!(history.record_count, 7 * BLOCK_HISTORY_LEN / 2);
+    }
+
+    #[test]
+    fn dictionaries_are_made_of_at_most_twice_as_many_records_as_are_added() {
+        let (mut history, mut read) = (DictionaryHistory::default(), 0);
+        let blocks = 2000;
+        for _ in 0..blocks {
+            add(&mut history, FIRST_COUNT);
+            // Each block is long enough for another dictionary.
+            history.record_use(REPLACE_FACTOR);
+            if history.is_due() {
+                history.for_each_record(|_| {});
+                read += history.record_count;
+                history.record_written(1);
+            }
+        }
+        assert!(read <= 2 * blocks * FIRST_COUNT, "{read}");
     }
 }

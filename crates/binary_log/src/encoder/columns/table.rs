@@ -24,8 +24,21 @@ pub struct TableColumn {
 
 impl TableColumn {
     /// Adds a value. Returns its place.
+    #[inline]
     pub fn push(&mut self, value: &[u8], context: u32) -> u32 {
-        // Most values are those of the context: this saves the hash.
+        // Most values are those of the context: this saves the hash and the change of the memory.
+        match self.memory.last_of(context) {
+            Some(last) if self.value(last as usize) == value => {
+                self.symbols.push(SAME);
+                self.memory.repeat(last);
+                last
+            }
+            _ => self.push_changed(value, context),
+        }
+    }
+
+    /// Adds a value that is not the last one of its context.
+    fn push_changed(&mut self, value: &[u8], context: u32) -> u32 {
         let last = self.memory.last(context);
         let place = match last.filter(|last| self.value(*last as usize) == value) {
             Some(last) => {
@@ -38,9 +51,10 @@ impl TableColumn {
         place
     }
 
-    /// The length of the values that [`TableColumn::put`] appends.
+    /// The length of all values.
+    #[inline]
     pub fn texts_len(&self) -> usize {
-        self.bytes.len() - self.start(self.base_len)
+        self.bytes.len()
     }
 
     /// Appends the number of values that the dictionary lacks, their lengths, these values, and the symbols. Nothing, if
