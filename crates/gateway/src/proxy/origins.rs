@@ -208,8 +208,8 @@ impl OriginRegistry {
     }
 
     /// Returns the servers of an origin: existing ones, if another route or configuration has the same settings.
-    /// Waits for the look-ups of host names, and so may block briefly; a name that cannot be resolved is retried later. `notice` is
-    /// called when servers are added or removed.
+    /// Waits for the look-ups of host names, and so may block briefly; a name that cannot be resolved is retried later.
+    /// `notice` is called when servers are added or removed.
     ///
     /// # Errors
     /// TLS cannot be set up; the text is for the operator.

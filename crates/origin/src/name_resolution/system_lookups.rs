@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use super::{NameAnswer, PendingLookup};
 
-/// The number of look-ups at the same time, including those whose callers have given up.
+/// The number of look-ups at the same time, including abandoned ones.
 const THREADS_MAX: usize = 16;
 
 /// A host and a port.
