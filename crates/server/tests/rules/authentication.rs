@@ -253,6 +253,16 @@ fn one_of_several_methods_suffices() {
         200
     );
     assert_eq!(status(&basic("ann", "wrong")), 401);
+    // The refusal of the server names the other methods, too.
+    let refused = place.get_with("/app/", "");
+    let challenges: Vec<_> = (refused.head.lines())
+        .filter_map(|line| line.strip_prefix("WWW-Authenticate: "))
+        .filter_map(|challenge| challenge.split_whitespace().next())
+        .collect();
+    assert_eq!(
+        (refused.status, &challenges[..]),
+        (401, &["Form", "Basic", "Bearer"][..])
+    );
     assert_eq!(
         status(&bearer(&token(serde_json::json!({ "exp": 1 })))),
         401

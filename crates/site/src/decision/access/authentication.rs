@@ -203,6 +203,17 @@ impl AuthCheck<'_> {
             return refuse(self.rule, status, &[], effects, site_path, responder);
         }
         AnsweringRule::Auth.note(responder.exchange);
+        let challenges = self.challenges(token_fault);
+        let fields: Vec<(&str, &[u8])> = challenges
+            .iter()
+            .map(|challenge| ("WWW-Authenticate", challenge.as_bytes()))
+            .collect();
+        let status = StatusCode::UNAUTHORIZED;
+        refuse(self.rule, status, &fields, effects, site_path, responder)
+    }
+
+    /// The challenges of the methods that this server checks itself.
+    fn challenges(&self, token_fault: Option<TokenFault>) -> Vec<String> {
         let basic = self.rule.passwords().map(|passwords| {
             let realm = &passwords.realm;
             format!("Basic realm=\"{realm}\", charset=\"UTF-8\"")
@@ -220,13 +231,14 @@ impl AuthCheck<'_> {
             }
             _ => "Bearer".to_owned(),
         });
-        let challenges: Vec<String> = basic.into_iter().chain(bearer).collect();
-        let fields: Vec<(&str, &[u8])> = challenges
-            .iter()
-            .map(|challenge| ("WWW-Authenticate", challenge.as_bytes()))
-            .collect();
-        let status = StatusCode::UNAUTHORIZED;
-        refuse(self.rule, status, &fields, effects, site_path, responder)
+        basic.into_iter().chain(bearer).collect()
+    }
+
+    /// Determines the fault of a token again, after a wait, during which it is not kept. None if the token is required,
+    /// since its fault has refused the request before.
+    fn token_fault(&self, responder: &RequestResponder<'_, '_>) -> Option<TokenFault> {
+        let tokens = self.rule.tokens().filter(|_| self.auth.satisfies_any)?;
+        tokens.verify(responder.request).err()
     }
 }
 
@@ -263,14 +275,7 @@ pub fn resume_after_password(
     let Some(check) = check_of(access_policy, checked.rule, access_check) else {
         return Err(internal_error(access_check, responder));
     };
-    // The fault of a token is determined again: it is not kept during the wait.
-    let token_fault = match check.auth.satisfies_any {
-        true => check
-            .rule
-            .tokens()
-            .and_then(|it| it.verify(responder.request).err()),
-        false => None,
-    };
+    let token_fault = check.token_fault(responder);
     check.apply_password(checked.outcome, token_fault, effects, responder)?;
     let next = checked.rule + 1;
     apply_rules(access_policy, next, effects, access_check, responder)
@@ -311,6 +316,13 @@ pub fn resume_after_server(
             effects.trace(TraceEvent::Refused(check.rule));
             // Fields that the configuration doesn't name may be internal ones of the server.
             reply.response.fields = answered_fields(forward, &reply.response.fields);
+            // A 401 names all methods that would admit the request (RFC 9110 §11.6.1), not only that of the server.
+            if reply.status() == StatusCode::UNAUTHORIZED && check.auth.satisfies_any {
+                for challenge in check.challenges(check.token_fault(responder)) {
+                    let fields = &mut reply.response.fields;
+                    fields.push("WWW-Authenticate", challenge.as_bytes());
+                }
+            }
             let status = responder.reply(site_path, route, *reply);
             return Err(AccessRefusal::Answered(status));
         }
