@@ -69,14 +69,15 @@ pub fn write_site(
         step.selector.is_everything()
             && matches!(&step.action, StepAction::Proxy(proxy) if !proxy.is_missing)
     });
+    let needs_root = places.root.is_none() && !takes_all && !is_redirecting;
+    let stand_in = routes::origin_of_all(plan).filter(|_| needs_root);
     let root = match &places.root {
         Some(root) => Some(root.clone()),
-        None if takes_all || is_redirecting => None,
+        None if !needs_root || stand_in.is_some() => None,
         // A site has a root; the last rule refuses its files.
         None => Some("/srv".to_string()),
     };
-    let is_closed =
-        (places.root.is_none() && root.is_some()) || (!plan.is_total() && !is_redirecting);
+    let is_closed = needs_root || (!plan.is_total() && !is_redirecting);
     document.push(site_table(plan, root.as_deref()));
     plan.group.write_tls(plan.settings, plan.entry, document);
     write_representation(plan, root.is_some(), document);
@@ -86,6 +87,9 @@ pub fn write_site(
     write_rewrites(plan, &places, document);
     write_fields(plan, document);
     routes::write_routes(plan, report, origins, document);
+    if let Some((step, proxy)) = stand_in {
+        routes::write_stand_in(step, proxy, origins, document);
+    }
 }
 
 fn site_table(plan: &SitePlan<'_>, root: Option<&str>) -> ConfigTable {

@@ -346,3 +346,22 @@ fn folders_are_listed_only_where_all_are() {
         );
     }
 }
+
+#[test]
+fn sites_of_proxies_alone_need_no_folder() {
+    for directives in [
+        "reverse_proxy /api/* app:80",
+        "handle /a/* {\nreverse_proxy a:80 b:80\n}\nhandle /b/* {\nrespond 403\n}",
+    ] {
+        let (site, import) = site(directives);
+        assert!(!import.text.contains("root ="), "{}", import.text);
+        let last = site.routes.last().expect("a route");
+        assert!(
+            last.internal && last.pattern.to_string() == "/**",
+            "{}",
+            import.text
+        );
+        let closed = "/** Deny(404)".to_string();
+        assert_eq!(rules(&site).last(), Some(&closed), "{}", import.text);
+    }
+}

@@ -31,6 +31,49 @@ pub fn write_routes(
     }
 }
 
+/// The value of `origin`.
+fn origin_of(step: &SiteStep, proxy: &ProxyAction, origins: &mut OriginTables) -> String {
+    match &proxy.url {
+        Some(url) => url.clone(),
+        None => origins.name_of(proxy.group.clone(), &proxy.authority, step.entry),
+    }
+}
+
+/// The first proxy of a site that has no files, and no rewrites that could lead to another path.
+pub fn origin_of_all<'p>(plan: &SitePlan<'p>) -> Option<(&'p SiteStep, &'p ProxyAction)> {
+    let is_other = |step: &SiteStep| {
+        let proxy_only = matches!(&step.action, StepAction::Proxy(proxy) if !proxy.is_missing);
+        let before = matches!(
+            step.action,
+            StepAction::Rule { .. } | StepAction::Redirect { .. } | StepAction::Fields(_)
+        );
+        !proxy_only && !before
+    };
+    if plan.steps.iter().any(is_other) || !plan.settings.error_pages.is_empty() {
+        return None;
+    }
+    plan.steps.iter().find_map(|step| match &step.action {
+        StepAction::Proxy(proxy) => Some((step, &**proxy)),
+        _ => None,
+    })
+}
+
+/// Writes a route for the paths of no other one. The site needs no root with it, and clients get 404.
+pub fn write_stand_in(
+    step: &SiteStep,
+    proxy: &ProxyAction,
+    origins: &mut OriginTables,
+    document: &mut ConfigDocument,
+) {
+    let origin = origin_of(step, proxy, origins);
+    let table = ConfigTable::new("[[site.route]]")
+        .comment("In place of a root: clients get 404.")
+        .entry(step.entry)
+        .key("pattern", quoted("/**"))
+        .key("origin", quoted(&origin));
+    document.push(table.key("internal", "true"));
+}
+
 fn write_proxy(
     step: &SiteStep,
     proxy: &ProxyAction,
@@ -38,10 +81,7 @@ fn write_proxy(
     origins: &mut OriginTables,
     document: &mut ConfigDocument,
 ) {
-    let origin = match &proxy.url {
-        Some(url) => url.clone(),
-        None => origins.name_of(proxy.group.clone(), &proxy.authority, step.entry),
-    };
+    let origin = origin_of(step, proxy, origins);
     for pattern in step.selector.patterns_or_all() {
         let (pattern, strip) = stripped(&pattern, proxy);
         let table = ConfigTable::new("[[site.route]]").entry(step.entry);
