@@ -18,8 +18,11 @@ extern crate alloc;
 
 mod byte_scan;
 mod chunked;
+mod field_coding;
 mod field_lines;
+mod field_section;
 mod list_values;
+mod streams;
 
 pub mod body;
 pub mod content_coding;

@@ -11,6 +11,17 @@ use crate::version::HttpVersion;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u32);
 
+/// The next bytes to send: `len` bytes of a stream's body, after the frame header just written, if any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NextData {
+    /// The stream.
+    pub stream: StreamId,
+    /// The number of bytes; 0 if only the end of the stream was written.
+    pub len: u32,
+    /// The message is complete with these bytes.
+    pub is_last: bool,
+}
+
 /// The server's side of one connection, as a state machine without I/O.
 pub trait ServerProtocol {
     /// The version of HTTP of the client's last request.

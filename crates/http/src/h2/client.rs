@@ -6,13 +6,12 @@ use alloc::vec::Vec;
 use super::connection::{
     ConnectionEvent, ConnectionPhase, FieldBlockFragment, GoawayState, H2Connection,
 };
-use super::data_send::NextData;
 use super::error::{ConnectionError, ErrorCode};
-use super::field_section::ResponseFieldSink;
 use super::hpack::{put_field_u64, put_pseudo, put_unindexed};
 use super::response_head::put_lines;
 use super::streams::{StreamInput, StreamOutput, UNKNOWN};
-use super::{ConnectionTurn, Priority, StreamId, frame};
+use super::{ConnectionTurn, NextData, Priority, StreamId, frame};
+use crate::field_section::ResponseFieldSink;
 use crate::fields::{FieldLines, StandardHeader};
 use crate::h1::{BodyLen, BodyLengthMismatch, InputStep};
 use crate::method::Method;

@@ -6,18 +6,18 @@ use alloc::vec::Vec;
 
 use lowroad_limits::BucketState;
 
+use super::Priority;
 use super::data_receive::DataPayload;
 use super::error::{ConnectionError, ErrorCode};
 use super::frame::{self, FrameHead, HEAD_LEN, flag, kind};
 use super::hpack::HpackDecoder;
-use super::priority::Priority;
-use super::queue::PriorityQueue;
 use super::reset_streams::ResetStreams;
 use super::settings::{PeerSettings, TABLE_LEN, WINDOW_LEN};
-use super::streams::{H2Stream, H2StreamTable, StreamInput, StreamOutput, UNKNOWN};
+use super::streams::{H2Stream, H2StreamTable, StreamInput, StreamOutput, StreamWindows};
 use super::window::{BdpEstimate, FlowControlWindow};
 use super::{ConnectionTurn, settings};
 use crate::refusal::RequestRefusal;
+use crate::streams::PriorityQueue;
 
 /// The client connection preface (RFC 9113 §3.4).
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -409,30 +409,15 @@ impl H2Connection {
         output: StreamOutput,
         priority: Priority,
     ) -> u16 {
-        self.streams.add(H2Stream {
-            id,
-            input,
-            output,
-            is_dead: false,
-            is_head: false,
-            is_tunnel: false,
-            expects_continue: false,
-            is_complete: false,
-            is_queued: false,
-            priority,
-            next: 0,
-            previous: 0,
+        let windows = StreamWindows {
             // RFC 9113 §6.9.2: the initial window from the peer's settings.
             send_window: self.peer.window_len as i32,
             window: FlowControlWindow::new(WINDOW_LEN),
             unconsumed: 0,
             linger_until_ms: None,
-            recv_remaining: UNKNOWN,
-            received: 0,
-            ready: 0,
-            send_remaining: UNKNOWN,
-            trailers: None,
-        })
+        };
+        self.streams
+            .add(H2Stream::new(id, input, output, priority, windows))
     }
 
     /// Removes a stream if it is complete. An answered stream with an unwanted body lingers, so that its client reads
@@ -465,7 +450,10 @@ impl H2Connection {
                 continue;
             }
             // The time starts at the first check after the response is complete.
-            let until_ms = stream.linger_until_ms.get_or_insert(now_ms + LINGER_MS);
+            let until_ms = stream
+                .transport
+                .linger_until_ms
+                .get_or_insert(now_ms + LINGER_MS);
             if now_ms >= *until_ms {
                 let id = stream.id;
                 self.end_lingering(id, out);
@@ -488,7 +476,7 @@ impl H2Connection {
         };
         self.queue.remove(&mut self.streams, slot);
         // Bytes that were not consumed would otherwise reduce the connection's window permanently.
-        let unconsumed = self.streams.get(slot).unconsumed;
+        let unconsumed = self.streams.get(slot).transport.unconsumed;
         self.streams.remove(id);
         if self.is_server {
             self.release_connection_window(unconsumed, out);
@@ -500,12 +488,7 @@ impl H2Connection {
     pub(super) fn mark_dead(&mut self, id: u32) {
         if let Some(slot) = self.streams.find(id) {
             self.queue.remove(&mut self.streams, slot);
-            let stream = self.streams.get(slot);
-            stream.is_dead = true;
-            stream.input = StreamInput::Ended;
-            stream.output = StreamOutput::Ended;
-            stream.expects_continue = false;
-            stream.trailers = None;
+            self.streams.get(slot).mark_dead();
         }
     }
 }

@@ -4,10 +4,10 @@
 use alloc::vec::Vec;
 
 use super::ConnectionTurn;
+use super::Priority;
 use super::connection::{ConnectionEvent, GoawayState, H2Connection};
 use super::error::{ConnectionError, ErrorCode};
 use super::frame::{self, FrameHead, flag};
-use super::priority::Priority;
 use super::settings::TABLE_LEN;
 
 /// The two kinds of PING that are sent differ in their payloads, so that their acknowledgements can be distinguished.
@@ -150,13 +150,13 @@ impl H2Connection {
         if stream.is_dead {
             return Ok(ConnectionEvent::Nothing);
         }
-        let code = match stream.send_window.checked_add(increment) {
+        let code = match stream.transport.send_window.checked_add(increment) {
             // RFC 9113 §6.9: an increment of 0 is a stream error.
             _ if increment == 0 => ErrorCode::PROTOCOL_ERROR,
             // RFC 9113 §6.9.1: a window must not exceed 2^31-1.
             None => ErrorCode::FLOW_CONTROL_ERROR,
             Some(window) => {
-                stream.send_window = window;
+                stream.transport.send_window = window;
                 self.enqueue(slot);
                 return Ok(ConnectionEvent::Nothing);
             }
@@ -197,8 +197,8 @@ impl H2Connection {
         for slot in slots {
             let stream = self.streams.get(slot);
             // RFC 9113 §6.9.2: the change applies to open streams, and may make a window negative.
-            let window = i64::from(stream.send_window) + change;
-            stream.send_window = i32::try_from(window).map_err(|_| WINDOW_TOO_LARGE)?;
+            let window = i64::from(stream.transport.send_window) + change;
+            stream.transport.send_window = i32::try_from(window).map_err(|_| WINDOW_TOO_LARGE)?;
             match stream.can_send() {
                 true => self.enqueue(slot),
                 // A smaller window may block a stream that is queued.

@@ -7,7 +7,7 @@ use super::connection::{ConnectionEvent, H2Connection};
 use super::data_send::WORTHWHILE_LEN;
 use super::error::{ConnectionError, ErrorCode};
 use super::frame::{self, FrameHead, HEAD_LEN, flag};
-use super::streams::{H2Stream, StreamInput, StreamOutput, UNKNOWN};
+use super::streams::{H2Stream, StreamInput, StreamOutput};
 use crate::refusal::RequestRefusal;
 
 /// The rest of a DATA frame of which only a part has arrived.
@@ -113,7 +113,7 @@ impl H2Connection {
             StreamInput::Ended => ErrorCode::STREAM_CLOSED,
             // RFC 9113 §8.1: DATA before the HEADERS of the response.
             StreamInput::Head => ErrorCode::PROTOCOL_ERROR,
-            _ if !stream.window.take(head.len as u32) => ErrorCode::FLOW_CONTROL_ERROR,
+            _ if !stream.transport.window.take(head.len as u32) => ErrorCode::FLOW_CONTROL_ERROR,
             // RFC 9113 §8.1.1: more content than Content-Length.
             _ if len > stream.recv_remaining => {
                 turn.counters.malformed += 1;
@@ -141,11 +141,11 @@ impl H2Connection {
                     is_limited && stream.received > turn.settings.limits.body_len_max;
                 if !is_too_large {
                     // Includes the padding; `begin_data` returns the window of the padding immediately.
-                    stream.unconsumed += head.len as u32;
+                    stream.transport.unconsumed += head.len as u32;
                     return Ok(None);
                 }
                 stream.input = StreamInput::Unwanted;
-                let unconsumed = core::mem::take(&mut stream.unconsumed);
+                let unconsumed = core::mem::take(&mut stream.transport.unconsumed);
                 stream.release_dropped(head, unconsumed, turn.out);
                 self.release_connection_window(unconsumed, turn.out);
                 return Ok(Some(ConnectionEvent::Refused {
@@ -209,7 +209,7 @@ impl H2Connection {
             return Ok(ConnectionEvent::Nothing);
         }
         // RFC 9113 §8.1.1: a body that is shorter than Content-Length makes the message malformed.
-        if stream.recv_remaining != UNKNOWN && stream.recv_remaining > 0 {
+        if stream.is_short() {
             turn.counters.malformed += 1;
             return self.fail_stream(id, ErrorCode::PROTOCOL_ERROR, turn);
         }
@@ -230,16 +230,9 @@ impl H2Stream {
     fn release_dropped(&mut self, head: FrameHead, unconsumed: u32, out: &mut Vec<u8>) {
         let len = head.len as u32 + unconsumed;
         if !head.has(flag::END_STREAM)
-            && let Some(increment) = self.window.release(len)
+            && let Some(increment) = self.transport.window.release(len)
         {
             frame::put_window_update(self.id, increment, out);
-        }
-    }
-
-    /// Subtracts received bytes from the announced bytes.
-    fn subtract(&mut self, len: u64) {
-        if self.recv_remaining != UNKNOWN {
-            self.recv_remaining -= len;
         }
     }
 }

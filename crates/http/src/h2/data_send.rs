@@ -3,27 +3,16 @@
 
 use alloc::vec::Vec;
 
-use super::StreamId;
 use super::connection::{ConnectionPhase, H2Connection};
 use super::frame::{self, HEAD_LEN, flag, kind};
-use super::streams::{StreamOutput, UNKNOWN};
+use super::streams::StreamOutput;
+use super::{NextData, StreamId};
 use crate::h1::BodyLengthMismatch;
 
 /// A DATA frame of at least this many bytes is worth its cost, and compensates for window updates.
 pub(super) const WORTHWHILE_LEN: u32 = 256;
 /// The number of window updates for which such a frame compensates.
 const UPDATES_PER_DATA_FRAME: u32 = 4;
-
-/// The next bytes to send: `len` bytes of a stream's body, after the frame header just written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NextData {
-    /// The stream.
-    pub stream: StreamId,
-    /// The number of bytes; 0 if only the end of the stream was written.
-    pub len: u32,
-    /// The message is complete with these bytes.
-    pub is_last: bool,
-}
 
 impl H2Connection {
     /// Queues a stream if it has data to send.
@@ -38,21 +27,9 @@ impl H2Connection {
         let Some(slot) = self.streams.find(id) else {
             return Ok(false);
         };
-        let stream = self.streams.get(slot);
-        match stream.output {
-            StreamOutput::Head => return Err(BodyLengthMismatch),
-            StreamOutput::Ended => return Ok(false),
-            StreamOutput::Body => {}
-        }
-        if stream.send_remaining != UNKNOWN {
-            stream.send_remaining = stream
-                .send_remaining
-                .checked_sub(len)
-                .ok_or(BodyLengthMismatch)?;
-        }
-        stream.ready += len;
+        let is_wanted = self.streams.get(slot).announce(len)?;
         self.enqueue(slot);
-        Ok(true)
+        Ok(is_wanted)
     }
 
     /// Announces a whole body. Returns whether the body is to be sent.
@@ -61,21 +38,9 @@ impl H2Connection {
         let Some(slot) = self.streams.find(id) else {
             return Ok(false);
         };
-        let stream = self.streams.get(slot);
-        if stream.output != StreamOutput::Body {
-            return match stream.output {
-                StreamOutput::Head => Err(BodyLengthMismatch),
-                _ => Ok(false),
-            };
-        }
-        if stream.send_remaining != UNKNOWN && stream.send_remaining != len {
-            return Err(BodyLengthMismatch);
-        }
-        stream.send_remaining = 0;
-        stream.ready += len;
-        stream.is_complete = true;
+        let is_wanted = self.streams.get(slot).announce_whole(len)?;
         self.enqueue(slot);
-        Ok(true)
+        Ok(is_wanted)
     }
 
     /// Announces the end of a body. `trailers` is their field block, or empty.
@@ -87,17 +52,7 @@ impl H2Connection {
         let Some(slot) = self.streams.find(id) else {
             return Ok(());
         };
-        let stream = self.streams.get(slot);
-        match stream.output {
-            StreamOutput::Head => return Err(BodyLengthMismatch),
-            StreamOutput::Ended => return Ok(()),
-            StreamOutput::Body => {}
-        }
-        if stream.send_remaining != UNKNOWN && stream.send_remaining > 0 {
-            return Err(BodyLengthMismatch);
-        }
-        stream.is_complete = true;
-        stream.trailers = (!trailers.is_empty()).then(|| trailers.into());
+        self.streams.get(slot).complete(trailers)?;
         self.enqueue(slot);
         Ok(())
     }
@@ -126,7 +81,7 @@ impl H2Connection {
             }
             return Some(self.record_sent(slot, 0, true));
         }
-        let window = self.send_window.min(stream.send_window);
+        let window = self.send_window.min(stream.transport.send_window);
         // A change of settings may have made a window negative.
         let window = u32::try_from(window).unwrap_or(0);
         let len = window
@@ -141,7 +96,7 @@ impl H2Connection {
         let flags = if is_last { flag::END_STREAM } else { 0 };
         frame::put_head(kind::DATA, flags, id, len as usize, out);
         stream.ready -= u64::from(len);
-        stream.send_window -= len as i32;
+        stream.transport.send_window -= len as i32;
         self.send_window -= len as i32;
         // Small frames give no credit, so that a client that opens its window byte by byte cannot collect credit for a
         // flood.
@@ -161,7 +116,7 @@ impl H2Connection {
         if is_last {
             stream.output = StreamOutput::Ended;
             // If some input is unconsumed, removing the stream writes a window update, which is not possible here.
-            let is_closed = stream.is_closed() && stream.unconsumed == 0;
+            let is_closed = stream.is_closed() && stream.transport.unconsumed == 0;
             self.queue.remove(&mut self.streams, slot);
             match is_closed {
                 true => self.streams.remove(id),
@@ -216,14 +171,14 @@ impl H2Connection {
             return;
         };
         // A caller that returns more than was received must not enlarge the window.
-        let len = len.min(stream.unconsumed);
+        let len = len.min(stream.transport.unconsumed);
         if len == 0 {
             return;
         }
-        stream.unconsumed -= len;
+        stream.transport.unconsumed -= len;
         // The estimated bandwidth-delay product may have grown since the last update.
-        stream.window.grow(size);
-        if let Some(increment) = stream.window.release(len)
+        stream.transport.window.grow(size);
+        if let Some(increment) = stream.transport.window.release(len)
             // After its last frame a stream needs no window.
             && stream.input == super::streams::StreamInput::Open
         {

@@ -59,10 +59,6 @@ mod counters;
 mod data_receive;
 mod data_send;
 mod error;
-mod field_section;
-mod head;
-mod priority;
-mod queue;
 mod reset_streams;
 mod response_head;
 mod server;
@@ -82,17 +78,16 @@ use alloc::vec::Vec;
 pub use self::client::{H2Client, H2ClientEvent, H2ResponseHead, OutgoingRequest};
 pub use self::connection::PREFACE;
 pub use self::counters::GlitchCounters;
-pub use self::data_send::NextData;
 pub use self::error::{ConnectionError, ErrorCode};
-pub use self::head::H2RequestHead;
-pub use self::priority::Priority;
 pub use self::response_head::{
     FieldBlock, HeadInProgress, LazyBlock, put_encoded, put_fields, put_lines,
 };
 pub use self::server::{H2Server, H2ServerEvent};
 pub use self::settings::{H2Settings, id};
 pub use self::written_head::decode_written_head;
-pub use crate::protocol::StreamId;
+pub use crate::field_section::StreamRequestHead as H2RequestHead;
+pub use crate::protocol::{NextData, StreamId};
+pub use crate::streams::Priority;
 
 /// The arguments of each call to a connection.
 #[derive(Debug)]

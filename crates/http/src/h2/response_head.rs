@@ -7,8 +7,9 @@ use alloc::vec::Vec;
 use once_cell::race::OnceBox;
 
 use super::hpack;
-use super::streams::{StreamInput, StreamOutput, UNKNOWN};
+use super::streams::StreamOutput;
 use super::{H2Server, StreamId, frame};
+use crate::field_section::is_end_to_end;
 use crate::fields::{FieldLines, FieldName, ResponseFields, StandardHeader};
 use crate::h1::BodyLen;
 use crate::status::StatusCode;
@@ -67,7 +68,7 @@ impl FieldBlock {
         // A placeholder that each response overwrites.
         hpack::put_date(&[b' '; 29], &mut bytes);
         for (name, value) in fields {
-            if is_allowed_in_h2(name) {
+            if is_end_to_end(name) {
                 hpack::put_field_short(name, value, &mut bytes);
             }
         }
@@ -79,25 +80,11 @@ impl FieldBlock {
     }
 }
 
-/// Whether HTTP/2 allows the field: connection-specific fields are forbidden (RFC 9113 §8.2.2).
-fn is_allowed_in_h2(name: FieldName<'_>) -> bool {
-    !matches!(
-        name,
-        FieldName::Known(
-            StandardHeader::Connection
-                | StandardHeader::KeepAlive
-                | StandardHeader::ProxyConnection
-                | StandardHeader::TransferEncoding
-                | StandardHeader::Upgrade
-        )
-    )
-}
-
 /// Appends the fields that are sent to clients.
 pub fn put_fields(fields: &ResponseFields, out: &mut Vec<u8>) {
     for (name, value) in fields
         .for_clients()
-        .filter(|(name, _)| is_allowed_in_h2(*name))
+        .filter(|(name, _)| is_end_to_end(*name))
     {
         hpack::put_field(name, value, out);
     }
@@ -105,7 +92,7 @@ pub fn put_fields(fields: &ResponseFields, out: &mut Vec<u8>) {
 
 /// Appends the fields of a stored head.
 pub fn put_encoded(section: StoredSection<'_>, out: &mut Vec<u8>) {
-    for (name, value) in section.fields().filter(|(name, _)| is_allowed_in_h2(*name)) {
+    for (name, value) in section.fields().filter(|(name, _)| is_end_to_end(*name)) {
         hpack::put_field(name, value, out);
     }
 }
@@ -114,7 +101,7 @@ pub fn put_encoded(section: StoredSection<'_>, out: &mut Vec<u8>) {
 pub fn put_lines(lines: FieldLines<'_>, out: &mut Vec<u8>) {
     for (name, value) in lines
         .resolved_names()
-        .filter(|(name, _)| is_allowed_in_h2(*name))
+        .filter(|(name, _)| is_end_to_end(*name))
     {
         hpack::put_field(name, value, out);
     }
@@ -182,7 +169,7 @@ impl H2Server {
         let head = self.begin(stream, StatusCode::OK, date, out);
         for (name, value) in fields
             .for_clients()
-            .filter(|(name, _)| is_allowed_in_h2(*name))
+            .filter(|(name, _)| is_end_to_end(*name))
         {
             if !name.as_str().eq_ignore_ascii_case("sec-websocket-accept") {
                 hpack::put_field(name, value, out);
@@ -201,21 +188,13 @@ impl H2Server {
         } = head;
         // If the 2xx response was replaced, its body is not sent.
         let len = if is_refused { BodyLen::None } else { len };
-        let is_bodiless = status.is_bodiless();
-        match len {
-            BodyLen::Known(len) if !is_bodiless => {
-                hpack::put_field_u64(StandardHeader::ContentLength, len, out);
-            }
-            // A response that could have a body must state that it is empty.
-            BodyLen::None if !is_bodiless && !self.is_head(stream) => {
-                hpack::put_field_u64(StandardHeader::ContentLength, 0, out);
-            }
-            _ => {}
+        let Some(slot) = self.http.streams.find(stream.0) else {
+            return false;
+        };
+        if let Some(len) = self.http.streams.get(slot).content_len(status, len) {
+            hpack::put_field_u64(StandardHeader::ContentLength, len, out);
         }
-        match self.http.streams.find(stream.0) {
-            Some(slot) => self.close_head(slot, status, len, frame_start, out),
-            None => false,
-        }
+        self.close_head(slot, status, len, frame_start, out)
     }
 
     /// Writes a response head; `lines` are its field lines. See `H2Server::finish_head`.
@@ -266,11 +245,6 @@ impl H2Server {
         self.close_head(slot, block.status, BodyLen::Known(len), frame_start, out)
     }
 
-    fn is_head(&mut self, stream: StreamId) -> bool {
-        let stream = self.http.streams.by_id(stream.0);
-        stream.is_some_and(|stream| stream.is_head)
-    }
-
     /// Selects how the body is sent, and completes the HEADERS frame.
     #[inline]
     fn close_head(
@@ -284,24 +258,7 @@ impl H2Server {
         let frame_len_max = self.http.peer.frame_len_max as usize;
         let h2_stream = self.http.streams.get(slot);
         let id = h2_stream.id;
-        // After the final response, 100 (Continue) is pointless (RFC 9110 §10.1.1).
-        h2_stream.expects_continue = false;
-        let has_body = !h2_stream.is_head
-            && !status.is_bodiless()
-            && !matches!(len, BodyLen::None | BodyLen::Known(0));
-        h2_stream.output = if has_body {
-            StreamOutput::Body
-        } else {
-            StreamOutput::Ended
-        };
-        // After a refused CONNECT, the client may already have sent bytes for the tunnel.
-        if h2_stream.is_tunnel && status.code() / 100 != 2 && h2_stream.input == StreamInput::Open {
-            h2_stream.input = StreamInput::Unwanted;
-        }
-        h2_stream.send_remaining = match len {
-            BodyLen::Known(len) => len,
-            BodyLen::None | BodyLen::Unknown => UNKNOWN,
-        };
+        let has_body = h2_stream.begin_output(status, len);
         frame::close_block(id, !has_body, frame_start, frame_len_max, out);
         if !has_body {
             self.http.remove_if_complete(id, out);

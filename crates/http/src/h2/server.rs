@@ -6,12 +6,12 @@ use alloc::vec::Vec;
 use super::connection::{
     ConnectionEvent, ConnectionPhase, FieldBlockFragment, GoawayState, H2Connection,
 };
-use super::data_send::NextData;
 use super::error::{ConnectionError, ErrorCode};
-use super::field_section::{DiscardSink, ResponseFieldSink};
-use super::head::{FieldSpans, H2RequestHead, MalformedRequest, RequestFieldSink};
 use super::streams::{StreamInput, StreamOutput, UNKNOWN};
-use super::{ConnectionTurn, StreamId};
+use super::{ConnectionTurn, H2RequestHead, NextData, StreamId};
+use crate::field_section::{
+    DiscardSink, FieldSpans, MalformedRequest, RequestFieldSink, ResponseFieldSink,
+};
 use crate::fields::FieldLines;
 use crate::h1::{BodyLengthMismatch, InputStep};
 use crate::method::Method;
@@ -154,7 +154,7 @@ impl H2Server {
                 .map(|_| None);
         }
         let mut spans = FieldSpans::default();
-        let mut fields = RequestFieldSink::new(text, turn.settings, &mut spans);
+        let mut fields = RequestFieldSink::new(text, turn.settings.rules(), &mut spans);
         http.decoder.decode(block.bytes(), &mut fields)?;
         let method = match fields.finish(is_end) {
             Ok(method) => method,
@@ -169,7 +169,7 @@ impl H2Server {
             }
         };
         let text: &'b [u8] = text;
-        let head = match spans.head(text, StreamId(id), method, is_end, turn.settings) {
+        let head = match spans.head(text, StreamId(id), method, is_end, turn.settings.rules()) {
             Ok(head) => head_slot.insert(head),
             Err(refusal) => {
                 return Ok(Some(self.refused(id, is_end, refusal, spans.partial(text))));

@@ -74,8 +74,8 @@ impl ServerProtocol for H2Server {
         if h2_stream.input == StreamInput::Open {
             h2_stream.input = StreamInput::Unwanted;
             // The client needs the window: it may wait until its whole body is sent before it reads the response.
-            let unconsumed = core::mem::take(&mut h2_stream.unconsumed);
-            if let Some(increment) = h2_stream.window.release(unconsumed) {
+            let unconsumed = core::mem::take(&mut h2_stream.transport.unconsumed);
+            if let Some(increment) = h2_stream.transport.window.release(unconsumed) {
                 frame::put_window_update(stream.0, increment, out);
             }
             self.http.release_connection_window(unconsumed, out);

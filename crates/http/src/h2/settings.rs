@@ -5,6 +5,7 @@ use lowroad_limits::{CellRate, RequestRate};
 
 use super::error::{ConnectionError, ErrorCode};
 use super::frame::PAYLOAD_LEN_MAX;
+use crate::field_section::RequestRules;
 use crate::limits::RequestLimits;
 
 /// Identifiers.
@@ -70,6 +71,18 @@ impl Default for H2Settings {
                 period_ms: 1000,
                 burst: 10_000,
             }),
+        }
+    }
+}
+
+impl H2Settings {
+    /// The settings that decide about a request.
+    #[inline]
+    pub(super) fn rules(&self) -> RequestRules<'_> {
+        RequestRules {
+            limits: &self.limits,
+            section_len_max: self.section_len_max,
+            accepts_connect_protocol: self.accepts_connect_protocol,
         }
     }
 }

@@ -4,7 +4,8 @@
 use alloc::vec::Vec;
 
 use super::frame::{FrameHead, HEAD_LEN, flag, kind};
-use super::hpack::{DecodedField, FieldSink, HpackDecoder};
+use super::hpack::HpackDecoder;
+use crate::field_coding::{DecodedField, FieldSink};
 
 /// Keeps the lines of regular fields.
 struct WrittenLines<'t>(&'t mut Vec<u8>);

@@ -1,33 +1,13 @@
 //! Decodes HPACK field blocks. Each field is appended as a text line to a buffer; the `FieldSink` decides which lines
 //! it keeps. Read RFC 7541 §3 and §6.
 
-use alloc::vec::Vec;
-
-use super::indexing_mode::FieldClass;
-use super::static_table::{self, STATIC_LEN, TableEntry};
-use super::table::DynamicTable;
-use super::{HpackError, huffman, integer};
-use crate::byte_scan;
-
-/// Receives the fields of a block.
-pub(in crate::h2) trait FieldSink {
-    /// The buffer that the next line is appended to.
-    fn text(&mut self) -> &mut Vec<u8>;
-
-    /// Processes a field: the line `name: value\r\n` from `line_start` to the end of the text.
-    fn on_field(&mut self, field: DecodedField);
-}
-
-/// A field at the end of the text.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::h2) struct DecodedField {
-    /// The offset of the field's line.
-    pub(in crate::h2) line_start: usize,
-    pub(in crate::h2) name_len: usize,
-    pub(in crate::h2) kind: FieldClass,
-    /// Whether the value is valid (RFC 9113 §8.2.1).
-    pub(in crate::h2) is_value_valid: bool,
-}
+use super::HpackError;
+use super::static_table::{self, STATIC_LEN};
+use crate::field_coding::string::{self, StringError};
+use crate::field_coding::{
+    DecodedField, DynamicTable, FieldClass, FieldSink, TableEntry, integer, is_valid_value,
+    put_entry,
+};
 
 /// The decoder of a connection.
 #[derive(Debug)]
@@ -103,15 +83,7 @@ impl HpackDecoder {
     ) -> Result<&'b [u8], HpackError> {
         let (index, rest) = integer::decode(rest, 7).ok_or(HpackError::Integer)?;
         let entry = self.entry(index)?;
-        let text = sink.text();
-        let line_start = text.len();
-        text.extend_from_slice(entry.line);
-        sink.on_field(DecodedField {
-            line_start,
-            name_len: entry.name_len,
-            kind: entry.kind,
-            is_value_valid: entry.is_value_valid,
-        });
+        put_entry(entry, sink);
         Ok(rest)
     }
 
@@ -133,13 +105,13 @@ impl HpackDecoder {
             text.extend_from_slice(&entry.line[..entry.name_len]);
             indexed_kind = Some(entry.kind);
         } else {
-            rest = string(rest, text)?;
+            rest = string::decode(rest, 7, text)?;
         }
         let name_len = text.len() - line_start;
         let kind = indexed_kind.unwrap_or_else(|| FieldClass::for_name(&text[line_start..]));
         text.extend_from_slice(b": ");
         let value_at = text.len();
-        let rest = string(rest, text)?;
+        let rest = string::decode(rest, 7, text)?;
         let is_value_valid = is_valid_value(&text[value_at..]);
         let kind = kind.with_value(&text[value_at..]);
         text.extend_from_slice(b"\r\n");
@@ -162,22 +134,12 @@ impl HpackDecoder {
     }
 }
 
-/// Appends the string at the start of `bytes`. Returns the bytes after it.
-#[inline]
-fn string<'b>(bytes: &'b [u8], text: &mut Vec<u8>) -> Result<&'b [u8], HpackError> {
-    let is_huffman = bytes.first().is_some_and(|first| first & 0x80 != 0);
-    let (len, rest) = integer::decode(bytes, 7).ok_or(HpackError::Integer)?;
-    let (string, rest) = rest.split_at_checked(len).ok_or(HpackError::Truncated)?;
-    match is_huffman {
-        true => huffman::decode(string, text).ok_or(HpackError::Huffman)?,
-        false => text.extend_from_slice(string),
+impl From<StringError> for HpackError {
+    fn from(fault: StringError) -> HpackError {
+        match fault {
+            StringError::Integer => HpackError::Integer,
+            StringError::Truncated => HpackError::Truncated,
+            StringError::Huffman => HpackError::Huffman,
+        }
     }
-    Ok(rest)
-}
-
-/// Whether a field value is valid: no control characters, and no whitespace at its start or end.
-fn is_valid_value(value: &[u8]) -> bool {
-    let is_blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
-    let has_blank_end = is_blank(value.first()) || is_blank(value.last());
-    !has_blank_end && byte_scan::value_len(value) == value.len()
 }

@@ -8,26 +8,12 @@
 use alloc::vec::Vec;
 
 use super::static_table::index_of;
-use super::{huffman, integer};
+use crate::field_coding::{integer, standard_indexes, string};
 use crate::fields::{FieldName, StandardHeader};
 use crate::status::StatusCode;
 
 /// The static table's index of each standard name; 0 if it has none.
-const INDEXES: [u8; StandardHeader::ALL.len()] = {
-    let mut indexes = [0; StandardHeader::ALL.len()];
-    let mut at = 0;
-    while at < indexes.len() {
-        let name = StandardHeader::ALL[at].as_str().as_bytes();
-        let (mut lower, mut byte) = ([0; 64], 0);
-        while byte < name.len() {
-            lower[byte] = name[byte].to_ascii_lowercase();
-            byte += 1;
-        }
-        indexes[at] = index_of(lower.split_at(name.len()).0);
-        at += 1;
-    }
-    indexes
-};
+const INDEXES: [u8; StandardHeader::ALL.len()] = standard_indexes!(index_of);
 
 /// The number of bytes that [`put_status`] writes.
 #[must_use]
@@ -80,13 +66,13 @@ pub fn put_date(date: &[u8; 29], out: &mut Vec<u8>) {
 /// Appends a field; the name may be in any case.
 pub fn put_field(name: FieldName<'_>, value: &[u8], out: &mut Vec<u8>) {
     put_name(name, out);
-    put_plain(value, out);
+    string::put_plain(value, 7, 0, out);
 }
 
 /// Like [`put_field`], with the shorter of plain and Huffman coding: for blocks that are built once and sent often.
 pub fn put_field_short(name: FieldName<'_>, value: &[u8], out: &mut Vec<u8>) {
     put_name(name, out);
-    put_short(value, out);
+    string::put_short(value, 7, out);
 }
 
 /// Appends a field with a number as its value.
@@ -103,14 +89,14 @@ pub fn put_field_u64(name: StandardHeader, value: u64, out: &mut Vec<u8>) {
 /// Appends a pseudo-header field of a request, with an indexed name.
 pub(in crate::h2) fn put_pseudo(index: u8, value: &[u8], out: &mut Vec<u8>) {
     integer::encode(usize::from(index), 4, 0, out);
-    put_plain(value, out);
+    string::put_plain(value, 7, 0, out);
 }
 
 /// Appends a pseudo-header field with a literal name.
 pub(in crate::h2) fn put_unindexed(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     out.push(0);
-    put_plain(name, out);
-    put_plain(value, out);
+    string::put_plain(name, 7, 0, out);
+    string::put_plain(value, 7, 0, out);
 }
 
 fn put_name(name: FieldName<'_>, out: &mut Vec<u8>) {
@@ -120,23 +106,6 @@ fn put_name(name: FieldName<'_>, out: &mut Vec<u8>) {
             return integer::encode(usize::from(index), 4, 0, out);
         }
     }
-    let name = name.as_str().as_bytes();
     out.push(0);
-    integer::encode(name.len(), 7, 0, out);
-    // RFC 9113 §8.2.1: names are in lower case.
-    out.extend(name.iter().map(u8::to_ascii_lowercase));
-}
-
-fn put_plain(text: &[u8], out: &mut Vec<u8>) {
-    integer::encode(text.len(), 7, 0, out);
-    out.extend_from_slice(text);
-}
-
-fn put_short(text: &[u8], out: &mut Vec<u8>) {
-    let len = huffman::encoded_len(text);
-    if len >= text.len() {
-        return put_plain(text, out);
-    }
-    integer::encode(len, 7, 0x80, out);
-    huffman::encode(text, out);
+    string::put_lower(name.as_str().as_bytes(), 7, 0, out);
 }

@@ -2,21 +2,15 @@
 
 mod decoder;
 mod encoder;
-mod huffman;
-mod indexing_mode;
-mod integer;
 mod static_table;
-mod table;
 #[cfg(test)]
 mod tests;
 
-pub(super) use self::decoder::{DecodedField, FieldSink, HpackDecoder};
+pub(super) use self::decoder::HpackDecoder;
 pub use self::encoder::{
     date_offset, put_date, put_field, put_field_short, put_field_u64, put_status, status_len,
 };
 pub(super) use self::encoder::{put_pseudo, put_unindexed};
-pub(super) use self::indexing_mode::FieldClass;
-pub(super) use self::table::ENTRY_LEN;
 
 /// Why a field block cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +44,8 @@ impl HpackError {
 /// Decodes field blocks without a connection, for tests and fuzzing.
 #[doc(hidden)]
 pub mod probe {
-    use super::{DecodedField, FieldSink, HpackDecoder, HpackError};
+    use super::{HpackDecoder, HpackError};
+    use crate::field_coding::{DecodedField, FieldSink};
     use alloc::vec::Vec;
 
     /// Name and value of each field.

@@ -1,18 +1,7 @@
 //! The static table of HPACK, as text lines like those of the dynamic table. Read RFC 7541 appendix A.
 
-use super::indexing_mode::FieldClass;
+use crate::field_coding::{FieldClass, TableEntry, is_prefix};
 use crate::request::IndexedField as At;
-
-/// An entry of the static or the dynamic table.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct TableEntry<'t> {
-    /// `name: value\r\n`.
-    pub(super) line: &'t [u8],
-    pub(super) name_len: usize,
-    pub(super) kind: FieldClass,
-    /// Whether the value is valid.
-    pub(super) is_value_valid: bool,
-}
 
 macro_rules! table {
     ($($name:literal $value:literal $kind:expr,)*) => {
@@ -49,17 +38,6 @@ pub(super) const fn index_of(name: &[u8]) -> u8 {
         at += 1;
     }
     0
-}
-
-const fn is_prefix(prefix: &[u8], bytes: &[u8]) -> bool {
-    let mut at = 0;
-    while at < prefix.len() {
-        if prefix[at] != bytes[at] {
-            return false;
-        }
-        at += 1;
-    }
-    true
 }
 
 table! {

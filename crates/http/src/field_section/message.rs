@@ -1,20 +1,21 @@
 //! Field sections other than requests: response heads, trailers, and sections that are decoded only to update the
-//! dynamic table. Read RFC 9113 §8.1, §8.2 and §8.3.2.
+//! dynamic table. Read RFC 9113 §8.1, §8.2 and §8.3.2, RFC 9114 §4.1 to §4.3.
 
 use alloc::vec::Vec;
 
-use super::hpack::{DecodedField, ENTRY_LEN, FieldClass, FieldSink};
+use crate::field_coding::{DecodedField, ENTRY_LEN, FieldClass, FieldSink};
+use crate::fields::{FieldName, StandardHeader};
 use crate::list_values;
 
 /// Receives the fields of a response head or of trailers.
-pub(super) struct ResponseFieldSink<'t> {
+pub(crate) struct ResponseFieldSink<'t> {
     text: &'t mut Vec<u8>,
     len_max: usize,
     section_len: usize,
     is_trailers: bool,
     has_lines: bool,
-    pub(super) status: Option<u16>,
-    pub(super) content_len: Option<u64>,
+    pub(crate) status: Option<u16>,
+    pub(crate) content_len: Option<u64>,
     first_fault: Option<&'static str>,
 }
 
@@ -43,11 +44,11 @@ impl FieldSink for ResponseFieldSink<'_> {
 }
 
 impl<'t> ResponseFieldSink<'t> {
-    pub(super) fn trailers(text: &'t mut Vec<u8>, len_max: usize) -> ResponseFieldSink<'t> {
+    pub(crate) fn trailers(text: &'t mut Vec<u8>, len_max: usize) -> ResponseFieldSink<'t> {
         ResponseFieldSink::new(text, len_max, true)
     }
 
-    pub(super) fn response(text: &'t mut Vec<u8>, len_max: usize) -> ResponseFieldSink<'t> {
+    pub(crate) fn response(text: &'t mut Vec<u8>, len_max: usize) -> ResponseFieldSink<'t> {
         ResponseFieldSink::new(text, len_max, false)
     }
 
@@ -95,7 +96,7 @@ impl<'t> ResponseFieldSink<'t> {
     }
 
     /// The first fault of the section, if any.
-    pub(super) fn section_fault(&self) -> Option<&'static str> {
+    pub(crate) fn section_fault(&self) -> Option<&'static str> {
         match self.first_fault {
             None if !self.is_trailers && self.status.is_none() => Some("the status is missing"),
             first_fault => first_fault,
@@ -104,7 +105,7 @@ impl<'t> ResponseFieldSink<'t> {
 }
 
 /// Discards all fields; decoding only updates the dynamic table.
-pub(super) struct DiscardSink<'t>(pub(super) &'t mut Vec<u8>);
+pub(crate) struct DiscardSink<'t>(pub(crate) &'t mut Vec<u8>);
 
 impl FieldSink for DiscardSink<'_> {
     fn text(&mut self) -> &mut Vec<u8> {
@@ -114,4 +115,19 @@ impl FieldSink for DiscardSink<'_> {
     fn on_field(&mut self, field: DecodedField) {
         self.0.truncate(field.line_start);
     }
+}
+
+/// Whether HTTP/2 and HTTP/3 allow the field: connection-specific fields are forbidden (RFC 9113 §8.2.2, RFC 9114
+/// §4.2).
+pub(crate) fn is_end_to_end(name: FieldName<'_>) -> bool {
+    !matches!(
+        name,
+        FieldName::Known(
+            StandardHeader::Connection
+                | StandardHeader::KeepAlive
+                | StandardHeader::ProxyConnection
+                | StandardHeader::TransferEncoding
+                | StandardHeader::Upgrade
+        )
+    )
 }

@@ -7,14 +7,13 @@
 //! The queue consists of linked lists through the stream slots, one for each class. Every operation takes constant
 //! time, except inserting a non-incremental stream out of order.
 
-use super::priority::Priority;
-use super::streams::{H2StreamTable, NONE};
+use super::{NONE, Priority, StreamTable};
 
 const CLASSES: usize = 16;
 
 /// The streams that can send.
 #[derive(Debug)]
-pub(super) struct PriorityQueue {
+pub(crate) struct PriorityQueue {
     first: [u16; CLASSES],
     last: [u16; CLASSES],
     /// Bits of the classes that are not empty.
@@ -36,7 +35,7 @@ impl Default for PriorityQueue {
 
 impl PriorityQueue {
     /// Adds a stream, unless it is queued.
-    pub(super) fn add(&mut self, streams: &mut H2StreamTable, slot: u16) {
+    pub(crate) fn add<T>(&mut self, streams: &mut StreamTable<T>, slot: u16) {
         let stream = streams.get(slot);
         if stream.is_queued {
             return;
@@ -63,7 +62,7 @@ impl PriorityQueue {
     }
 
     /// Removes a stream, if it is queued.
-    pub(super) fn remove(&mut self, streams: &mut H2StreamTable, slot: u16) {
+    pub(crate) fn remove<T>(&mut self, streams: &mut StreamTable<T>, slot: u16) {
         let stream = streams.get(slot);
         if !core::mem::replace(&mut stream.is_queued, false) {
             return;
@@ -84,7 +83,7 @@ impl PriorityQueue {
     }
 
     /// The stream to serve next.
-    pub(super) fn first(&self) -> Option<u16> {
+    pub(crate) fn first(&self) -> Option<u16> {
         if self.nonempty_classes == 0 {
             return None;
         }
@@ -98,7 +97,7 @@ impl PriorityQueue {
     }
 
     /// Records that a stream was served: the other kind of its urgency is served next.
-    pub(super) fn record_served(&mut self, priority: Priority) {
+    pub(crate) fn record_served(&mut self, priority: Priority) {
         let bit = 1 << priority.urgency;
         match priority.is_incremental {
             true => self.incremental_turns &= !bit,
@@ -107,7 +106,7 @@ impl PriorityQueue {
     }
 
     /// Moves a served stream that has more to send to the end of its list, if it is incremental.
-    pub(super) fn requeue(&mut self, streams: &mut H2StreamTable, slot: u16) {
+    pub(crate) fn requeue<T>(&mut self, streams: &mut StreamTable<T>, slot: u16) {
         if streams.get(slot).priority.is_incremental {
             self.remove(streams, slot);
             self.add(streams, slot);

@@ -57,7 +57,7 @@ impl Priority {
     }
 
     /// The number of the priority's class, see `super::queue`.
-    pub(super) fn class(self) -> u8 {
+    pub(crate) fn class(self) -> u8 {
         self.urgency.min(7) * 2 + u8::from(self.is_incremental)
     }
 }

@@ -1,4 +1,4 @@
-//! The Huffman code of HPACK. Read RFC 7541 §5.2 and appendix B.
+//! The Huffman code of HPACK and QPACK. Read RFC 7541 §5.2 and appendix B.
 //!
 //! The code is canonical: symbols sorted by length, then by value, have ascending codes. So the lengths define the
 //! code, and the tables are computed from the lengths at compile time. Codes of up to 8 bits, nearly all of a typical
@@ -139,7 +139,7 @@ impl BitReader<'_> {
 }
 
 /// Appends the decoded string; 5 bytes decode to at most 8. `None` if `bytes` are not a valid code.
-pub(super) fn decode(bytes: &[u8], out: &mut Vec<u8>) -> Option<()> {
+pub(crate) fn decode(bytes: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let mut bits = BitReader {
         bits: 0,
         count: 0,
@@ -163,13 +163,13 @@ pub(super) fn decode(bytes: &[u8], out: &mut Vec<u8>) -> Option<()> {
 }
 
 /// The number of bytes of `bytes` when encoded.
-pub(super) fn encoded_len(bytes: &[u8]) -> usize {
+pub(crate) fn encoded_len(bytes: &[u8]) -> usize {
     let bits = bytes.iter().map(|byte| LENGTHS[usize::from(*byte)]);
     bits.map(usize::from).sum::<usize>().div_ceil(8)
 }
 
 /// Appends `bytes` encoded.
-pub(super) fn encode(bytes: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn encode(bytes: &[u8], out: &mut Vec<u8>) {
     let (mut bits, mut count) = (0_u64, 0);
     for byte in bytes {
         let len = u32::from(LENGTHS[usize::from(*byte)]);

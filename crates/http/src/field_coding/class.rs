@@ -1,5 +1,5 @@
 //! Classifies a field by its name. Table entries store the result, so that it is determined once. Read RFC 9113 §8.2
-//! and §8.3.
+//! and §8.3, RFC 9114 §4.2 and §4.3.
 
 use crate::byte_scan::{self, TOKEN};
 use crate::fields::StandardHeader;
@@ -8,7 +8,7 @@ use crate::request::IndexedField;
 
 /// The class of a field, by which the decoder's sink handles it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::h2) enum FieldClass {
+pub(crate) enum FieldClass {
     Authority,
     /// `:authority` with a value that is not a host.
     InvalidAuthority,
@@ -19,7 +19,7 @@ pub(in crate::h2) enum FieldClass {
     Status,
     /// An invalid name: upper case, not a token, or an unknown pseudo-header field.
     InvalidName,
-    /// A connection-specific field of HTTP/1, which HTTP/2 forbids.
+    /// A connection-specific field of HTTP/1, which HTTP/2 and HTTP/3 forbid.
     ConnectionSpecific,
     /// A field without special treatment.
     Plain,
@@ -39,7 +39,7 @@ pub(in crate::h2) enum FieldClass {
 
 impl FieldClass {
     /// The class of a field with this name.
-    pub(in crate::h2) fn for_name(name: &[u8]) -> FieldClass {
+    pub(crate) fn for_name(name: &[u8]) -> FieldClass {
         match name {
             b":authority" => FieldClass::Authority,
             b":method" => FieldClass::Method,
@@ -74,7 +74,7 @@ impl FieldClass {
     }
 
     /// Refines the class by the value: the host check of `:authority` and Host is also done once per table entry.
-    pub(in crate::h2) fn with_value(self, value: &[u8]) -> FieldClass {
+    pub(crate) fn with_value(self, value: &[u8]) -> FieldClass {
         match self {
             FieldClass::Authority | FieldClass::InvalidAuthority if host::is_valid(value) => {
                 FieldClass::Authority
@@ -87,7 +87,7 @@ impl FieldClass {
     }
 
     /// Whether the field is a pseudo-header field.
-    pub(in crate::h2) fn is_pseudo(self) -> bool {
+    pub(crate) fn is_pseudo(self) -> bool {
         matches!(
             self,
             FieldClass::Authority

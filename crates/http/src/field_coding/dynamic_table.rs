@@ -1,4 +1,5 @@
-//! The dynamic table of HPACK: fields as text lines. Entries are numbered from the newest. Read RFC 7541 §2.3.2 and §4.
+//! The dynamic table of HPACK and QPACK: fields as text lines. Entries are numbered from the newest. Read RFC 7541 §2.3.2 and
+//! §4, RFC 9204 §3.2.
 //!
 //! All lines are in one buffer, the oldest first. A line is 4 bytes longer than its name and value, while the table's
 //! size counts 32 bytes in addition to them; so the live lines never exceed that size. Evicted lines are a prefix of
@@ -7,17 +8,16 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::indexing_mode::FieldClass;
-use super::static_table::TableEntry;
+use super::{FieldClass, TableEntry};
 
 /// The size of an entry in addition to its name and value (RFC 7541 §4.1).
-pub(in crate::h2) const ENTRY_LEN: usize = 32;
+pub(crate) const ENTRY_LEN: usize = 32;
 /// Evicted bytes that are kept, to avoid moving the live lines.
 const DEAD_LEN_MAX: usize = 1024;
 
 /// The dynamic table.
 #[derive(Debug)]
-pub(super) struct DynamicTable {
+pub(crate) struct DynamicTable {
     lines: Vec<u8>,
     /// The positions of the lines, newest first.
     entries: VecDeque<EntryPosition>,
@@ -41,7 +41,7 @@ struct EntryPosition {
 }
 
 impl DynamicTable {
-    pub(super) fn new(size_max: usize) -> DynamicTable {
+    pub(crate) fn new(size_max: usize) -> DynamicTable {
         DynamicTable {
             lines: Vec::new(),
             entries: VecDeque::new(),
@@ -54,7 +54,7 @@ impl DynamicTable {
 
     /// The entry with this number; the newest is 0.
     #[inline(always)]
-    pub(super) fn get(&self, number: usize) -> Option<TableEntry<'_>> {
+    pub(crate) fn get(&self, number: usize) -> Option<TableEntry<'_>> {
         let position = self.entries.get(number)?;
         let start = position.line_offset.wrapping_sub(self.removed_len) as usize;
         Some(TableEntry {
@@ -66,13 +66,13 @@ impl DynamicTable {
     }
 
     /// Changes the maximum size.
-    pub(super) fn set_size_max(&mut self, size_max: usize) {
+    pub(crate) fn set_size_max(&mut self, size_max: usize) {
         self.size_max = size_max;
         self.evict(0);
     }
 
     /// Adds a field. A field that is larger than the table empties it (RFC 7541 §4.4).
-    pub(super) fn insert(&mut self, entry: &TableEntry<'_>) {
+    pub(crate) fn insert(&mut self, entry: &TableEntry<'_>) {
         let size = entry.line.len() - 4 + ENTRY_LEN;
         self.evict(size);
         // RFC 7541 §4.4: too large an entry is not an error.

@@ -1,0 +1,106 @@
+//! The coding of fields that HPACK (RFC 7541) and QPACK (RFC 9204) share: integers, strings, the Huffman code, the
+//! dynamic table, and the classes of fields. Each decoded field is appended as a text line to a buffer; a [`FieldSink`]
+//! decides which lines it keeps.
+
+mod class;
+mod dynamic_table;
+mod huffman;
+pub(crate) mod integer;
+pub(crate) mod string;
+
+use alloc::vec::Vec;
+
+pub(crate) use self::class::FieldClass;
+pub(crate) use self::dynamic_table::{DynamicTable, ENTRY_LEN};
+use crate::byte_scan;
+use crate::fields::StandardHeader;
+
+/// An entry of the static or the dynamic table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TableEntry<'t> {
+    /// `name: value\r\n`.
+    pub(crate) line: &'t [u8],
+    pub(crate) name_len: usize,
+    pub(crate) kind: FieldClass,
+    /// Whether the value is valid.
+    pub(crate) is_value_valid: bool,
+}
+
+/// Receives the fields of a block.
+pub(crate) trait FieldSink {
+    /// The buffer that the next line is appended to.
+    fn text(&mut self) -> &mut Vec<u8>;
+
+    /// Processes a field: the line `name: value\r\n` from `line_start` to the end of the text.
+    fn on_field(&mut self, field: DecodedField);
+}
+
+/// A field at the end of the text.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DecodedField {
+    /// The offset of the field's line.
+    pub(crate) line_start: usize,
+    pub(crate) name_len: usize,
+    pub(crate) kind: FieldClass,
+    /// Whether the value is valid (RFC 9113 §8.2.1, RFC 9114 §10.3).
+    pub(crate) is_value_valid: bool,
+}
+
+/// Passes an entry of a table to the sink.
+#[inline(always)]
+pub(crate) fn put_entry(entry: TableEntry<'_>, sink: &mut impl FieldSink) {
+    let text = sink.text();
+    let line_start = text.len();
+    text.extend_from_slice(entry.line);
+    sink.on_field(DecodedField {
+        line_start,
+        name_len: entry.name_len,
+        kind: entry.kind,
+        is_value_valid: entry.is_value_valid,
+    });
+}
+
+/// Whether a field value is valid: no control characters, and no whitespace at its start or end.
+pub(crate) fn is_valid_value(value: &[u8]) -> bool {
+    let is_blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    let has_blank_end = is_blank(value.first()) || is_blank(value.last());
+    !has_blank_end && byte_scan::value_len(value) == value.len()
+}
+
+/// The entry of a static table for each standard name, as `index_of` returns it for the name in lower case.
+macro_rules! standard_indexes {
+    ($index_of:path) => {{
+        let mut indexes = [0; StandardHeader::ALL.len()];
+        let mut at = 0;
+        while at < indexes.len() {
+            let (lower, len) = $crate::field_coding::lower_name(StandardHeader::ALL[at]);
+            indexes[at] = $index_of(lower.split_at(len).0);
+            at += 1;
+        }
+        indexes
+    }};
+}
+pub(crate) use standard_indexes;
+
+/// A standard name in lower case, with its length.
+pub(crate) const fn lower_name(header: StandardHeader) -> ([u8; 64], usize) {
+    let name = header.as_str().as_bytes();
+    let (mut lower, mut at) = ([0; 64], 0);
+    while at < name.len() {
+        lower[at] = name[at].to_ascii_lowercase();
+        at += 1;
+    }
+    (lower, name.len())
+}
+
+/// Whether `bytes` begin with `prefix`, for tables that are computed at compile time.
+pub(crate) const fn is_prefix(prefix: &[u8], bytes: &[u8]) -> bool {
+    let mut at = 0;
+    while at < prefix.len() {
+        if at >= bytes.len() || prefix[at] != bytes[at] {
+            return false;
+        }
+        at += 1;
+    }
+    true
+}
