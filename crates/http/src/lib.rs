@@ -33,6 +33,7 @@ pub mod fields;
 pub mod forwarding;
 pub mod h1;
 pub mod h2;
+pub mod h3;
 pub mod head_writer;
 pub mod host;
 pub mod limits;

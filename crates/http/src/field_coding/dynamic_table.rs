@@ -73,7 +73,7 @@ impl DynamicTable {
 
     /// Adds a field. A field that is larger than the table empties it (RFC 7541 §4.4).
     pub(crate) fn insert(&mut self, entry: &TableEntry<'_>) {
-        let size = entry.line.len() - 4 + ENTRY_LEN;
+        let size = entry.size();
         self.evict(size);
         // RFC 7541 §4.4: too large an entry is not an error.
         if size > self.size_max {

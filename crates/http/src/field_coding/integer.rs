@@ -31,6 +31,40 @@ fn continued(mut value: usize, mut rest: &[u8]) -> Option<(usize, &[u8])> {
     None
 }
 
+/// Why an integer of an instruction stream cannot be decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IntegerError {
+    /// More input is needed.
+    Truncated,
+    /// Larger than 62 bits.
+    TooLarge,
+}
+
+/// Like [`decode`], for streams that deliver an integer in parts, up to the 62 bits that RFC 9204 §4.1.1 requires.
+///
+/// # Errors
+/// The integer is incomplete or too large.
+pub(crate) fn decode_wide(bytes: &[u8], prefix: u32) -> Result<(u64, &[u8]), IntegerError> {
+    let (first, mut rest) = bytes.split_first().ok_or(IntegerError::Truncated)?;
+    let mask = ((1_u32 << prefix) - 1) as u8;
+    let mut value = u64::from(first & mask);
+    if first & mask != mask {
+        return Ok((value, rest));
+    }
+    for shift in (0..63).step_by(7) {
+        let (byte, after) = rest.split_first().ok_or(IntegerError::Truncated)?;
+        value += u64::from(byte & 0x7f) << shift;
+        rest = after;
+        if byte & 0x80 == 0 {
+            return match value >> 62 {
+                0 => Ok((value, rest)),
+                _ => Err(IntegerError::TooLarge),
+            };
+        }
+    }
+    Err(IntegerError::TooLarge)
+}
+
 /// Appends an integer. `first` has the bits above the prefix.
 #[inline]
 pub(crate) fn encode(mut value: usize, prefix: u32, first: u8, out: &mut Vec<u8>) {
@@ -78,6 +112,21 @@ mod tests {
                 assert_eq!(decode(&out[..out.len() - 1], prefix), None);
             }
         }
+    }
+
+    #[test]
+    fn wide_integers_have_up_to_62_bits() {
+        for value in [0, 62, 63, 300, 1 << 40, (1 << 62) - 1] {
+            let mut out = Vec::new();
+            encode(value, 6, 0, &mut out);
+            assert_eq!(decode_wide(&out, 6), Ok((value as u64, &[][..])));
+            let cut = &out[..out.len() - 1];
+            assert_eq!(decode_wide(cut, 6), Err(IntegerError::Truncated));
+        }
+        let mut out = Vec::new();
+        encode(1 << 62, 6, 0, &mut out);
+        assert_eq!(decode_wide(&out, 6), Err(IntegerError::TooLarge));
+        assert_eq!(decode_wide(&[0xff; 20], 6), Err(IntegerError::TooLarge));
     }
 
     #[test]

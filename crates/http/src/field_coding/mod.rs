@@ -4,7 +4,7 @@
 
 mod class;
 mod dynamic_table;
-mod huffman;
+pub(crate) mod huffman;
 pub(crate) mod integer;
 pub(crate) mod string;
 
@@ -26,6 +26,14 @@ pub(crate) struct TableEntry<'t> {
     pub(crate) is_value_valid: bool,
 }
 
+impl TableEntry<'_> {
+    /// The size that counts for the table (RFC 7541 §4.1, RFC 9204 §3.2.1).
+    pub(crate) fn size(&self) -> usize {
+        // The size does not count the four bytes of ": " and CRLF.
+        self.line.len() - 4 + ENTRY_LEN
+    }
+}
+
 /// Receives the fields of a block.
 pub(crate) trait FieldSink {
     /// The buffer that the next line is appended to.
@@ -44,6 +52,27 @@ pub(crate) struct DecodedField {
     pub(crate) kind: FieldClass,
     /// Whether the value is valid (RFC 9113 §8.2.1, RFC 9114 §10.3).
     pub(crate) is_value_valid: bool,
+}
+
+/// Name and value of each field, for tests and fuzzing.
+#[derive(Default)]
+pub(crate) struct CollectedFields {
+    text: Vec<u8>,
+    pub(crate) all: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl FieldSink for CollectedFields {
+    fn text(&mut self) -> &mut Vec<u8> {
+        &mut self.text
+    }
+
+    fn on_field(&mut self, field: DecodedField) {
+        let line = &self.text[field.line_start..];
+        let value = &line[field.name_len + 2..line.len() - 2];
+        self.all
+            .push((line[..field.name_len].to_vec(), value.to_vec()));
+        self.text.truncate(field.line_start);
+    }
 }
 
 /// Passes an entry of a table to the sink.
@@ -103,4 +132,30 @@ pub(crate) const fn is_prefix(prefix: &[u8], bytes: &[u8]) -> bool {
         at += 1;
     }
     true
+}
+
+/// Texts of tests.
+#[cfg(test)]
+pub(crate) mod test_text {
+    use alloc::string::String;
+    use alloc::vec::Vec;
+
+    /// The bytes of hexadecimal digits; spaces are ignored.
+    pub(crate) fn bytes(hex: &str) -> Vec<u8> {
+        let digits: Vec<u8> = hex.bytes().filter(|byte| *byte != b' ').collect();
+        let pair = |pair: &[u8]| u8::from_str_radix(str::from_utf8(pair).unwrap_or("x"), 16);
+        digits
+            .chunks(2)
+            .map(|it| pair(it).expect("hexadecimal"))
+            .collect()
+    }
+
+    /// Fields as `name=value`, separated by spaces.
+    pub(crate) fn fields_text(fields: &[(Vec<u8>, Vec<u8>)]) -> String {
+        let line = |(name, value): &(Vec<u8>, Vec<u8>)| {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            alloc::format!("{}={}", text(name), text(value))
+        };
+        fields.iter().map(line).collect::<Vec<_>>().join(" ")
+    }
 }

@@ -45,7 +45,7 @@ impl HpackError {
 #[doc(hidden)]
 pub mod probe {
     use super::{HpackDecoder, HpackError};
-    use crate::field_coding::{DecodedField, FieldSink};
+    use crate::field_coding::CollectedFields;
     use alloc::vec::Vec;
 
     /// Name and value of each field.
@@ -54,26 +54,6 @@ pub mod probe {
     /// A decoder.
     #[derive(Debug)]
     pub struct DecoderProbe(HpackDecoder);
-
-    #[derive(Default)]
-    struct DecodedFields {
-        text: Vec<u8>,
-        all: Pairs,
-    }
-
-    impl FieldSink for DecodedFields {
-        fn text(&mut self) -> &mut Vec<u8> {
-            &mut self.text
-        }
-
-        fn on_field(&mut self, field: DecodedField) {
-            let line = &self.text[field.line_start..];
-            let value = &line[field.name_len + 2..line.len() - 2];
-            self.all
-                .push((line[..field.name_len].to_vec(), value.to_vec()));
-            self.text.truncate(field.line_start);
-        }
-    }
 
     impl DecoderProbe {
         /// A decoder with a table of this size.
@@ -87,7 +67,7 @@ pub mod probe {
         /// # Errors
         /// The first fault.
         pub fn decode(&mut self, block: &[u8]) -> Result<Pairs, HpackError> {
-            let mut fields = DecodedFields::default();
+            let mut fields = CollectedFields::default();
             self.0.decode(block, &mut fields)?;
             Ok(fields.all)
         }

@@ -1,29 +1,12 @@
 //! Decodes field blocks: the examples of RFC 7541 appendix C, and invalid blocks.
 
-use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::probe::DecoderProbe;
 use super::*;
+use crate::field_coding::test_text::{bytes, fields_text};
 use crate::fields::{FieldName, StandardHeader};
 use crate::status::StatusCode;
-
-fn bytes(hex: &str) -> Vec<u8> {
-    let digits: Vec<u8> = hex.bytes().filter(|byte| *byte != b' ').collect();
-    let pair = |pair: &[u8]| u8::from_str_radix(str::from_utf8(pair).unwrap_or("x"), 16);
-    digits
-        .chunks(2)
-        .map(|it| pair(it).expect("hexadecimal"))
-        .collect()
-}
-
-fn fields_text(fields: &[(Vec<u8>, Vec<u8>)]) -> String {
-    let line = |(name, value): &(Vec<u8>, Vec<u8>)| {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        alloc::format!("{}={}", text(name), text(value))
-    };
-    fields.iter().map(line).collect::<Vec<_>>().join(" ")
-}
 
 #[test]
 fn rfc7541_request_examples() {

@@ -1,0 +1,3 @@
+//! HTTP/3 without I/O.
+
+pub mod qpack;
