@@ -54,11 +54,14 @@ pub(crate) struct DecodedField {
     pub(crate) is_value_valid: bool,
 }
 
-/// Name and value of each field, for tests and fuzzing.
+/// Name and value of each field.
+pub type FieldPairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Collects fields, for tests and fuzzing.
 #[derive(Default)]
 pub(crate) struct CollectedFields {
     text: Vec<u8>,
-    pub(crate) all: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(crate) all: FieldPairs,
 }
 
 impl FieldSink for CollectedFields {

@@ -48,19 +48,19 @@ pub struct InputStep<E> {
 
 impl<E> InputStep<E> {
     /// The input is not sufficient.
-    const WAIT: InputStep<E> = InputStep {
+    pub(crate) const WAIT: InputStep<E> = InputStep {
         used: 0,
         event: None,
     };
 
-    fn event(used: usize, event: E) -> InputStep<E> {
+    pub(crate) fn event(used: usize, event: E) -> InputStep<E> {
         InputStep {
             used,
             event: Some(event),
         }
     }
 
-    fn used(used: usize) -> InputStep<E> {
+    pub(crate) fn used(used: usize) -> InputStep<E> {
         InputStep { used, event: None }
     }
 }

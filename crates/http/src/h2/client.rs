@@ -3,9 +3,7 @@
 
 use alloc::vec::Vec;
 
-use super::connection::{
-    ConnectionEvent, ConnectionPhase, FieldBlockFragment, GoawayState, H2Connection,
-};
+use super::connection::{ConnectionEvent, ConnectionPhase, FieldBlockFragment, H2Connection};
 use super::error::{ConnectionError, ErrorCode};
 use super::hpack::{put_field_u64, put_pseudo, put_unindexed};
 use super::response_head::put_lines;
@@ -16,6 +14,7 @@ use crate::fields::{FieldLines, StandardHeader};
 use crate::h1::{BodyLen, BodyLengthMismatch, InputStep};
 use crate::method::Method;
 use crate::status::StatusCode;
+use crate::streams::GoawayState;
 
 /// The highest stream identifier (31 bits); a client's streams are odd.
 const ID_MAX: u32 = 0x7fff_ffff;

@@ -6,7 +6,6 @@ use alloc::vec::Vec;
 
 use lowroad_limits::BucketState;
 
-use super::Priority;
 use super::data_receive::DataPayload;
 use super::error::{ConnectionError, ErrorCode};
 use super::frame::{self, FrameHead, HEAD_LEN, flag, kind};
@@ -17,7 +16,7 @@ use super::streams::{H2Stream, H2StreamTable, StreamInput, StreamOutput, StreamW
 use super::window::{BdpEstimate, FlowControlWindow};
 use super::{ConnectionTurn, settings};
 use crate::refusal::RequestRefusal;
-use crate::streams::PriorityQueue;
+use crate::streams::{EarlyPriorities, GoawayState, Priority, PriorityQueue};
 
 /// The client connection preface (RFC 9113 §3.4).
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -60,7 +59,7 @@ pub(super) struct H2Connection {
     pub(super) glitch_credit: u32,
     pub(super) reset_streams: ResetStreams,
     /// Priorities of streams that have not begun.
-    pub(super) early_priorities: Vec<(u32, Priority)>,
+    pub(super) early_priorities: EarlyPriorities,
     /// Some answered streams may still receive the rest of their requests' bodies.
     pub(super) may_have_lingering: bool,
 }
@@ -75,16 +74,6 @@ pub(super) enum ConnectionPhase {
     Open,
     /// Input is discarded.
     Ended,
-}
-
-/// The progress of a graceful shutdown (RFC 9113 §6.8).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum GoawayState {
-    No,
-    /// GOAWAY was sent as an announcement; streams that the client opens before it receives GOAWAY are accepted.
-    Announced,
-    /// The final GOAWAY was sent; new streams are ignored.
-    Gone,
 }
 
 /// A field block that is continued in CONTINUATION frames.
@@ -172,7 +161,7 @@ impl H2Connection {
             glitches: BucketState::default(),
             glitch_credit: 0,
             reset_streams: ResetStreams::default(),
-            early_priorities: Vec::new(),
+            early_priorities: EarlyPriorities::default(),
             may_have_lingering: false,
         }
     }

@@ -4,19 +4,17 @@
 use alloc::vec::Vec;
 
 use super::ConnectionTurn;
-use super::Priority;
-use super::connection::{ConnectionEvent, GoawayState, H2Connection};
+use super::connection::{ConnectionEvent, H2Connection};
 use super::error::{ConnectionError, ErrorCode};
 use super::frame::{self, FrameHead, flag};
 use super::settings::TABLE_LEN;
+use crate::streams::{GoawayState, Priority};
 
 /// The two kinds of PING that are sent differ in their payloads, so that their acknowledgements can be distinguished.
 pub(super) const PING_ESTIMATE: [u8; 8] = *b"estimate";
 const PING_GOAWAY: [u8; 8] = *b"leaving.";
 /// The last stream of a GOAWAY that only announces the shutdown (RFC 9113 §6.8).
 const ANY_STREAM: u32 = 0x7fff_ffff;
-/// The number of priorities that are kept for streams that have not begun.
-const EARLY_PRIORITIES_MAX: usize = 16;
 
 impl H2Connection {
     /// Counts glitches (legal but useless frames), and ends the connection if there are too many.
@@ -257,24 +255,11 @@ impl H2Connection {
         }
         let priority = Priority::parse(payload.get(4..).unwrap_or_default());
         if let Some(slot) = self.streams.find(id) {
-            self.prioritise(slot, priority);
-        } else if id > self.last_id && self.early_priorities.len() < EARLY_PRIORITIES_MAX {
-            // The peer may send any number of priorities for idle streams (RFC 9218 §7.1), hence the bound.
-            self.early_priorities
-                .retain(|(early_id, _)| *early_id != id);
-            self.early_priorities.push((id, priority));
+            self.queue.change(&mut self.streams, slot, priority);
+        } else if id > self.last_id {
+            self.early_priorities.add(id, priority);
         }
         Ok(ConnectionEvent::Nothing)
-    }
-
-    /// Changes the priority of a stream.
-    pub(super) fn prioritise(&mut self, slot: u16, priority: Priority) {
-        let was_queued = self.streams.get(slot).is_queued;
-        self.queue.remove(&mut self.streams, slot);
-        self.streams.get(slot).priority = priority;
-        if was_queued {
-            self.queue.add(&mut self.streams, slot);
-        }
     }
 
     /// Announces the shutdown (RFC 9113 §6.8): streams that the client opens before it receives GOAWAY are still

@@ -7,8 +7,9 @@ use super::connection::{ConnectionEvent, H2Connection};
 use super::data_send::WORTHWHILE_LEN;
 use super::error::{ConnectionError, ErrorCode};
 use super::frame::{self, FrameHead, HEAD_LEN, flag};
-use super::streams::{H2Stream, StreamInput, StreamOutput};
+use super::streams::{H2Stream, StreamInput};
 use crate::refusal::RequestRefusal;
+use crate::streams::ContentOutcome;
 
 /// The rest of a DATA frame of which only a part has arrived.
 #[derive(Clone, Copy, Debug)]
@@ -98,6 +99,11 @@ impl H2Connection {
         turn: &mut ConnectionTurn<'_>,
     ) -> Result<Option<ConnectionEvent<'static>>, ConnectionError> {
         let id = head.stream;
+        // The body of a response has no limit here.
+        let body_len_max = match self.is_server {
+            true => turn.settings.limits.body_len_max,
+            false => u64::MAX,
+        };
         let Some(stream) = self.streams.by_id(id) else {
             self.check_closed(id)?;
             // A few frames are expected after a reset; many small ones are a flood.
@@ -114,45 +120,31 @@ impl H2Connection {
             // RFC 9113 §8.1: DATA before the HEADERS of the response.
             StreamInput::Head => ErrorCode::PROTOCOL_ERROR,
             _ if !stream.transport.window.take(head.len as u32) => ErrorCode::FLOW_CONTROL_ERROR,
-            // RFC 9113 §8.1.1: more content than Content-Length.
-            _ if len > stream.recv_remaining => {
-                turn.counters.malformed += 1;
-                ErrorCode::PROTOCOL_ERROR
-            }
-            // Data before the response to a CONNECT is refused: no handler is chosen yet, and WebSocket clients send no
-            // data before the response (RFC 8441 §5).
-            StreamInput::Open
-                if stream.is_tunnel && stream.output == StreamOutput::Head && len > 0 =>
-            {
-                turn.counters.malformed += 1;
-                ErrorCode::PROTOCOL_ERROR
-            }
-            StreamInput::Unwanted => {
-                stream.subtract(len);
-                stream.release_dropped(head, 0, turn.out);
-                return Ok(Some(ConnectionEvent::Nothing));
-            }
-            StreamInput::Open => {
-                stream.subtract(len);
-                stream.received += len;
-                // A tunnel may carry any number of bytes.
-                let is_limited = self.is_server && !stream.is_tunnel;
-                let is_too_large =
-                    is_limited && stream.received > turn.settings.limits.body_len_max;
-                if !is_too_large {
+            _ => match stream.take_content(len, body_len_max) {
+                ContentOutcome::Accepted => {
                     // Includes the padding; `begin_data` returns the window of the padding immediately.
                     stream.transport.unconsumed += head.len as u32;
                     return Ok(None);
                 }
-                stream.input = StreamInput::Unwanted;
-                let unconsumed = core::mem::take(&mut stream.transport.unconsumed);
-                stream.release_dropped(head, unconsumed, turn.out);
-                self.release_connection_window(unconsumed, turn.out);
-                return Ok(Some(ConnectionEvent::Refused {
-                    stream: id,
-                    refusal: RequestRefusal::BodyTooLarge,
-                }));
-            }
+                ContentOutcome::Dropped => {
+                    stream.release_dropped(head, 0, turn.out);
+                    return Ok(Some(ConnectionEvent::Nothing));
+                }
+                ContentOutcome::TooLarge => {
+                    stream.input = StreamInput::Unwanted;
+                    let unconsumed = core::mem::take(&mut stream.transport.unconsumed);
+                    stream.release_dropped(head, unconsumed, turn.out);
+                    self.release_connection_window(unconsumed, turn.out);
+                    return Ok(Some(ConnectionEvent::Refused {
+                        stream: id,
+                        refusal: RequestRefusal::BodyTooLarge,
+                    }));
+                }
+                ContentOutcome::TooLong | ContentOutcome::Early => {
+                    turn.counters.malformed += 1;
+                    ErrorCode::PROTOCOL_ERROR
+                }
+            },
         };
         self.fail_stream(id, code, turn).map(Some)
     }

@@ -3,9 +3,7 @@
 
 use alloc::vec::Vec;
 
-use super::connection::{
-    ConnectionEvent, ConnectionPhase, FieldBlockFragment, GoawayState, H2Connection,
-};
+use super::connection::{ConnectionEvent, ConnectionPhase, FieldBlockFragment, H2Connection};
 use super::error::{ConnectionError, ErrorCode};
 use super::streams::{StreamInput, StreamOutput, UNKNOWN};
 use super::{ConnectionTurn, H2RequestHead, NextData, StreamId};
@@ -17,6 +15,7 @@ use crate::h1::{BodyLengthMismatch, InputStep};
 use crate::method::Method;
 use crate::refusal::RequestRefusal;
 use crate::request::PartialRequest;
+use crate::streams::GoawayState;
 
 /// An event from the client.
 #[derive(Debug)]
@@ -175,16 +174,9 @@ impl H2Server {
                 return Ok(Some(self.refused(id, is_end, refusal, spans.partial(text))));
             }
         };
-        let mut priority = spans.priority;
-        if !http.early_priorities.is_empty()
-            && let Some(at) = http
-                .early_priorities
-                .iter()
-                .position(|(early_id, _)| *early_id == id)
-        {
-            // PRIORITY_UPDATE overrides the Priority field of the request (RFC 9218 §7).
-            (_, priority) = http.early_priorities.swap_remove(at);
-        }
+        // PRIORITY_UPDATE overrides the Priority field of the request (RFC 9218 §7).
+        let early_priority = http.early_priorities.take(id);
+        let priority = early_priority.unwrap_or(spans.priority);
         let input = if is_end {
             StreamInput::Ended
         } else {

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::connection::{ConnectionPhase, GoawayState};
+use super::connection::ConnectionPhase;
 use super::response_head::put_lines;
 use super::server::H2Server;
 use super::streams::{H2Stream, StreamInput, StreamOutput};
@@ -10,6 +10,7 @@ use super::{frame, hpack};
 use crate::fields::FieldLines;
 use crate::protocol::{ServerProtocol, StreamId};
 use crate::status::StatusCode;
+use crate::streams::GoawayState;
 use crate::version::HttpVersion;
 
 impl ServerProtocol for H2Server {

@@ -16,6 +16,7 @@ mod table;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+pub(crate) use self::priority::EarlyPriorities;
 pub use self::priority::Priority;
 pub(crate) use self::queue::PriorityQueue;
 pub(crate) use self::table::{NONE, StreamTable};
@@ -43,6 +44,31 @@ pub(crate) enum StreamOutput {
     Head,
     Body,
     Ended,
+}
+
+/// The progress of a graceful shutdown (RFC 9113 §6.8, RFC 9114 §5.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GoawayState {
+    No,
+    /// GOAWAY was sent as an announcement; streams that the client opens before it receives GOAWAY are accepted.
+    Announced,
+    /// The final GOAWAY was sent; new streams are not processed.
+    Gone,
+}
+
+/// How a stream takes content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ContentOutcome {
+    Accepted,
+    /// The content is not wanted.
+    Dropped,
+    /// The body exceeds its limit.
+    TooLarge,
+    /// The message is malformed: there is more content than Content-Length announces.
+    TooLong,
+    /// The message is malformed: content before the response to a CONNECT. No handler is chosen yet, and WebSocket
+    /// clients send no data before the response (RFC 8441 §5).
+    Early,
 }
 
 /// A stream with its exchange. `T` is the state that only one version of HTTP has.
@@ -81,7 +107,7 @@ pub(crate) struct MessageStream<T> {
 }
 
 impl<T> MessageStream<T> {
-    /// A stream whose next events are these.
+    /// A stream with these next events.
     pub(crate) fn new(
         id: u32,
         input: StreamInput,
@@ -116,10 +142,28 @@ impl<T> MessageStream<T> {
         !self.is_dead && self.input == StreamInput::Ended && self.output == StreamOutput::Ended
     }
 
-    /// Subtracts received bytes from the announced bytes.
-    pub(crate) fn subtract(&mut self, len: u64) {
+    /// Counts received content of a message that is open or unwanted.
+    #[inline]
+    pub(crate) fn take_content(&mut self, len: u64, body_len_max: u64) -> ContentOutcome {
+        // RFC 9113 §8.1.1, RFC 9114 §4.1.2.
+        if len > self.recv_remaining {
+            return ContentOutcome::TooLong;
+        }
+        let is_open = self.input == StreamInput::Open;
+        if is_open && self.is_tunnel && self.output == StreamOutput::Head && len > 0 {
+            return ContentOutcome::Early;
+        }
         if self.recv_remaining != UNKNOWN {
             self.recv_remaining -= len;
+        }
+        if !is_open {
+            return ContentOutcome::Dropped;
+        }
+        self.received = self.received.saturating_add(len);
+        // A tunnel may carry any number of bytes.
+        match !self.is_tunnel && self.received > body_len_max {
+            true => ContentOutcome::TooLarge,
+            false => ContentOutcome::Accepted,
         }
     }
 

@@ -1,5 +1,7 @@
 //! The priority of a response as requested by the client. Read RFC 9218 §4.
 
+use alloc::vec::Vec;
+
 use crate::structured_fields::{StructuredItem, dictionary};
 
 /// A priority.
@@ -59,6 +61,30 @@ impl Priority {
     /// The number of the priority's class, see `super::queue`.
     pub(crate) fn class(self) -> u8 {
         self.urgency.min(7) * 2 + u8::from(self.is_incremental)
+    }
+}
+
+/// The number of priorities that are kept for streams that have not begun.
+const EARLY_MAX: usize = 16;
+
+/// Priorities of streams that have not begun. The peer may send any number of them (RFC 9218 §7), hence the bound.
+#[derive(Debug, Default)]
+pub(crate) struct EarlyPriorities(Vec<(u32, Priority)>);
+
+impl EarlyPriorities {
+    /// Keeps the priority of a stream, unless there are too many.
+    pub(crate) fn add(&mut self, id: u32, priority: Priority) {
+        self.0.retain(|(early_id, _)| *early_id != id);
+        if self.0.len() < EARLY_MAX {
+            self.0.push((id, priority));
+        }
+    }
+
+    /// Removes the priority of a stream that begins.
+    #[inline]
+    pub(crate) fn take(&mut self, id: u32) -> Option<Priority> {
+        let at = self.0.iter().position(|(early_id, _)| *early_id == id)?;
+        Some(self.0.swap_remove(at).1)
     }
 }
 

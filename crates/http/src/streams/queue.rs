@@ -82,6 +82,21 @@ impl PriorityQueue {
         }
     }
 
+    /// Changes the priority of a stream.
+    pub(crate) fn change<T>(
+        &mut self,
+        streams: &mut StreamTable<T>,
+        slot: u16,
+        priority: Priority,
+    ) {
+        let was_queued = streams.get(slot).is_queued;
+        self.remove(streams, slot);
+        streams.get(slot).priority = priority;
+        if was_queued {
+            self.add(streams, slot);
+        }
+    }
+
     /// The stream to serve next.
     pub(crate) fn first(&self) -> Option<u16> {
         if self.nonempty_classes == 0 {

@@ -46,10 +46,7 @@ impl HpackError {
 pub mod probe {
     use super::{HpackDecoder, HpackError};
     use crate::field_coding::CollectedFields;
-    use alloc::vec::Vec;
-
-    /// Name and value of each field.
-    pub type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+    pub use crate::field_coding::FieldPairs as Pairs;
 
     /// A decoder.
     #[derive(Debug)]

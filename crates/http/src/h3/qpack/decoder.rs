@@ -55,6 +55,11 @@ impl QpackDecoder {
         }
     }
 
+    /// The number of insertions that have arrived.
+    pub(in crate::h3) fn insert_count(&self) -> u64 {
+        self.inserted
+    }
+
     /// Reads the prefix of a whole section (RFC 9204 §4.5.1).
     ///
     /// # Errors
@@ -79,6 +84,7 @@ impl QpackDecoder {
     fn dynamic_prefix<'b>(&self, section: &'b [u8]) -> Result<SectionPrefix<'b>, QpackError> {
         let (encoded, rest) = integer::decode(section, 8).ok_or(QpackError::Integer)?;
         let required = self.required_inserts(encoded as u64)?;
+        // The base may be below the count, so that an encoder can insert while it encodes (RFC 9204 §4.5.1.2).
         let is_negative = rest.first().is_some_and(|first| first & 0x80 != 0);
         let (delta, lines) = integer::decode(rest, 7).ok_or(QpackError::Integer)?;
         let delta = delta as u64;
@@ -105,11 +111,13 @@ impl QpackDecoder {
         }
         let count_max = self.inserted + entries_max;
         let count = count_max / range * range + encoded - 1;
+        // The count is the only one within a range that ends at the highest possible one.
         let count = match count > count_max {
-            true => count.checked_sub(range).unwrap_or(0),
+            true => count.saturating_sub(range),
             false => count,
         };
         match count {
+            // A count of 0 has another representation.
             0 => Err(QpackError::InsertCount),
             count => Ok(count),
         }
@@ -155,6 +163,7 @@ impl QpackDecoder {
         sink: &mut impl FieldSink,
     ) -> Result<&'b [u8], QpackError> {
         let first = rest.first().copied().unwrap_or_default();
+        // RFC 9204 §4.5.2, §4.5.3 and §4.5.5: the length of the pattern gives the length of the prefix.
         let bits = match first {
             0x80.. => 6,
             0x10.. => 4,
@@ -166,6 +175,7 @@ impl QpackDecoder {
             // Indexes after the base (RFC 9204 §3.2.6).
             _ => self.absolute(prefix.base + index as u64, prefix)?,
         };
+        // The other patterns have a literal value.
         if first >= 0x10 {
             put_entry(entry, sink);
             return Ok(after);
@@ -209,6 +219,7 @@ impl QpackDecoder {
         if index >= prefix.required {
             return Err(QpackError::Index);
         }
+        // The table numbers its entries from the newest.
         let number = self.inserted.checked_sub(index + 1);
         let entry = number.and_then(|number| self.table.get(number as usize));
         entry.ok_or(QpackError::Index)
@@ -224,6 +235,7 @@ impl QpackDecoder {
         // Sections without references to the dynamic table are not acknowledged.
         if required > 0 {
             integer::encode(stream as usize, 7, 0x80, out);
+            // The encoder infers that all required insertions have arrived (RFC 9204 §2.1.4).
             self.acknowledged = self.acknowledged.max(required);
         }
     }
@@ -239,6 +251,7 @@ impl QpackDecoder {
     /// Appends the number of insertions that no acknowledgement covers (RFC 9204 §4.4.3).
     pub(in crate::h3) fn put_increment(&mut self, out: &mut Vec<u8>) {
         let increment = self.inserted.saturating_sub(self.acknowledged);
+        // RFC 9204 §4.4.3: an increment of 0 is an error.
         if increment > 0 {
             integer::encode(increment as usize, 6, 0, out);
             self.acknowledged = self.inserted;
@@ -252,6 +265,7 @@ fn literal<'b>(rest: &'b [u8], sink: &mut impl FieldSink) -> Result<&'b [u8], Qp
     let text = sink.text();
     let line_start = text.len();
     let rest = string::decode(rest, 3, text)?;
+    // Only literal names are classified; entries of the tables have a class.
     let kind = FieldClass::for_name(&text[line_start..]);
     value(rest, line_start, kind, sink)
 }
@@ -267,7 +281,7 @@ fn value_after<'b>(
     value(rest, line_start, entry.kind, sink)
 }
 
-/// Decodes the value of a field whose name is at the end of the text.
+/// Decodes the value of a field; its name is at the end of the text.
 #[inline(always)]
 fn value<'b>(
     rest: &'b [u8],

@@ -83,6 +83,7 @@ pub fn put_field(name: FieldName<'_>, value: &[u8], out: &mut Vec<u8>) {
 
 /// Like [`put_field`], with the shortest coding: for sections that are built once and sent often.
 pub fn put_field_short(name: FieldName<'_>, value: &[u8], out: &mut Vec<u8>) {
+    // The static table has whole fields, such as frequent media types.
     if let FieldName::Known(header) = name
         && let Some(index) = index_with_value(INDEXES[header as usize], value)
     {
@@ -110,5 +111,6 @@ fn put_name(name: FieldName<'_>, out: &mut Vec<u8>) {
             return integer::encode(usize::from(index), 4, NAMED_LITERAL, out);
         }
     }
+    // A literal name has a prefix of 3 bits below the pattern and the flag of the Huffman code.
     string::put_lower(name.as_str().as_bytes(), 3, 0x20, out);
 }

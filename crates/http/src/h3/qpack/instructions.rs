@@ -71,6 +71,7 @@ impl QpackDecoder {
     /// Processes the complete instructions at the start of `bytes`. Returns their length.
     fn process(&mut self, bytes: &[u8]) -> Result<usize, QpackError> {
         let mut rest = bytes;
+        // An instruction takes effect only when it is complete, so an incomplete one can be read again.
         while !rest.is_empty() {
             rest = match self.instruction(rest) {
                 Ok(after) => after,
@@ -91,6 +92,7 @@ impl QpackDecoder {
                 if capacity > self.capacity_max as u64 {
                     return Err(QpackError::Capacity.into());
                 }
+                // A smaller capacity evicts entries (RFC 9204 §3.2.3).
                 self.capacity = capacity as usize;
                 self.table.set_size_max(self.capacity);
                 Ok(rest)
@@ -100,6 +102,7 @@ impl QpackDecoder {
                 let (index, rest) = decode_wide(bytes, 5)?;
                 let mut line = core::mem::take(&mut self.line);
                 line.clear();
+                // The insertion may evict the original, so it is copied first.
                 let entry = self.recent(index)?;
                 line.extend_from_slice(entry.line);
                 let (name_len, kind) = (entry.name_len, entry.kind);
@@ -135,6 +138,7 @@ impl QpackDecoder {
         let (name, rest) = self.string(bytes, 5)?;
         let (value, rest) = self.string(rest, 7)?;
         self.line.clear();
+        // Both strings are complete here, so nothing is decoded twice.
         name.decode(&mut self.line)?;
         let kind = FieldClass::for_name(&self.line);
         self.insert_value(self.line.len(), kind, &value)?;
@@ -157,6 +161,7 @@ impl QpackDecoder {
     fn insert(&mut self, name_len: usize, kind: FieldClass) -> Result<(), QpackError> {
         let value = self.line.get(name_len + 2..self.line.len() - 2);
         let value = value.unwrap_or_default();
+        // Class and validity are determined once for all sections that refer to the entry.
         let entry = TableEntry {
             line: &self.line,
             name_len,

@@ -10,7 +10,7 @@ mod static_table;
 #[cfg(test)]
 mod tests;
 
-pub(super) use self::decoder::QpackDecoder;
+pub(super) use self::decoder::{QpackDecoder, SectionPrefix};
 pub use self::encoder::{
     date_offset, put_date, put_field, put_field_short, put_field_u64, put_prefix, put_status,
 };
@@ -72,6 +72,7 @@ impl From<StringError> for QpackError {
 pub mod probe {
     use super::{QpackDecoder, QpackError};
     use crate::field_coding::CollectedFields;
+    pub use crate::field_coding::FieldPairs;
     use alloc::vec::Vec;
 
     /// A decoder.
@@ -100,10 +101,7 @@ pub mod probe {
         ///
         /// # Errors
         /// The first fault.
-        pub fn decode(
-            &mut self,
-            section: &[u8],
-        ) -> Result<Option<Vec<(Vec<u8>, Vec<u8>)>>, QpackError> {
+        pub fn decode(&mut self, section: &[u8]) -> Result<Option<FieldPairs>, QpackError> {
             let prefix = self.0.prefix(section)?;
             if self.0.is_blocked(&prefix) {
                 return Ok(None);
