@@ -1,16 +1,17 @@
-//! HTTP/1.1 and HTTP/2 as pure functions over bytes: requests, bodies, preconditions and response heads.
+//! HTTP/1.1, HTTP/2 and HTTP/3 as pure functions over bytes: requests, bodies, preconditions and response heads.
 //!
 //! The crate uses no clock, socket, thread or file; time and buffers are arguments. A request passes through the
 //! modules in this order: [`h1::parse`] checks a head and returns a [`Request`] that borrows from it;
 //! [`body::BodyReader`] decodes the body; [`target::decode`] decodes the path; `preconditions`, [`range`] and
-//! `content_coding` select the response; `HeadWriter` writes its head. HTTP/2 builds the same [`Request`] from its
-//! field blocks ([`h2`]).
+//! `content_coding` select the response; `HeadWriter` writes its head. HTTP/2 and HTTP/3 build the same
+//! [`Request`] from their field sections ([`h2`], [`h3`]).
 //!
 //! The parser is written by hand, because it has to be stricter than general-purpose parsers (a request that two
 //! programs could interpret differently is refused, see `RequestRefusal`) and cheaper: one pass, no allocation, no
 //! array of fields.
 //!
-//! Read first: RFC 9112 (HTTP/1.1), RFC 9113 (HTTP/2), then RFC 9110 §5 (fields), §8 (validators), §12 to §14.
+//! Read first: RFC 9112 (HTTP/1.1), RFC 9113 (HTTP/2), RFC 9114 (HTTP/3), then RFC 9110 §5 (fields), §8 (validators),
+//! §12 to §14.
 #![no_std]
 #![forbid(unsafe_code)]
 
