@@ -5,7 +5,7 @@ FUZZ_SECONDS ?= 10
 LISTEN ?= 127.0.0.1:8080
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: run test check fuzz bench deb test-deb clean packages test-packages test-peers
+.PHONY: run test check fuzz bench deb test-deb image clean packages test-packages test-peers
 
 # All that the sample site can use. WebAssembly and SQL pages double the time of the build (docs/performance.md).
 FEATURES ?= image,modules,programs,softirq
@@ -43,6 +43,14 @@ bench:
 deb: packages
 	@./tools/packages.sh dpkg-dev binutils
 	./tools/deb.sh
+
+# A container image without a shell, in target/oci: `podman load -i`, or `docker load -i`.
+image: packages
+	@./tools/packages.sh python3 binutils ca-certificates
+	cargo build --release --locked -p lowroad
+	mkdir -p $(or $(CARGO_TARGET_DIR),./target)/oci
+	strip --strip-unneeded -o $(or $(CARGO_TARGET_DIR),./target)/oci/lowroad $(or $(CARGO_TARGET_DIR),./target)/release/lowroad
+	./tools/oci_image.py $(or $(CARGO_TARGET_DIR),./target)/oci/lowroad $(or $(CARGO_TARGET_DIR),./target)/oci/lowroad.tar
 
 # Installs the package in a Debian guest with systemd, and tries it there, as root.
 test-deb: packages
