@@ -25,6 +25,7 @@ const TROUBLES: [string, string][] = [
   ["lowroad_h2_faults", "HTTP/2 protocol errors"],
   ["lowroad_h2_floods", "HTTP/2 floods"],
   ["lowroad_accept_pauses", "pauses for lack of descriptors"],
+  ["lowroad_worker_panics", "panics of workers"],
   ["lowroad_log_lines_lost", "lost log lines"],
   ["lowroad_admin_requests_refused", "refused admin requests"],
 ];

@@ -29,8 +29,8 @@ use crate::worker::Worker;
 
 /// How long a worker accepts nothing after file descriptors or memory ran out.
 const ACCEPT_PAUSE_MS: u64 = 100;
-/// How long TCP handshakes in progress may take to complete before their listener is closed.
-const LAST_ACCEPT_MS: u64 = 200;
+/// How long TCP handshakes in progress may take to complete before their listener is closed or suspended.
+pub(crate) const LAST_ACCEPT_MS: u64 = 200;
 
 impl<D: IoDriver, V: HttpService> Worker<D, V> {
     pub(crate) fn accept(&mut self, listener: ListenerId) {
@@ -54,26 +54,27 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         let peer = accepted.peer;
         let expects_proxy_header = self.context.settings.expects_proxy_header(listener, peer);
         if let Err(overload) = self.admit(peer, expects_proxy_header) {
-            return self.refuse_connection(
-                ClientTransport::new(accepted, None),
-                listener,
-                overload,
-            );
+            return self.refuse_connection(ClientTransport::new(accepted), listener, overload);
         }
-        let tls_session = self.context.service.tls_session(listener);
-        let has_tls = tls_session.is_some();
+        let has_tls = self.context.service.has_tls(listener);
         let timeout_ms = match expects_proxy_header || has_tls {
             // A TLS or PROXY client has to send its first bytes within the timeout of a head.
             true => self.context.settings.header_timeout_ms,
             // A plain connection may stay idle.
             false => self.context.idle_timeout_ms(),
         };
-        let mut transport = ClientTransport::new(accepted, tls_session);
+        let mut transport = ClientTransport::new(accepted);
         transport.is_proxy_header_done = !expects_proxy_header;
+        // An admitted connection is in the table before the service is called, so that it is counted correctly even if
+        // the service panics.
         let token = self.insert_connection(transport, Protocol::default(), listener, timeout_ms);
         let mut is_registered = true;
         self.visit(token, |connection, context| {
             connection.has_partial_head = has_tls;
+            if has_tls {
+                let session = context.service.tls_session(listener);
+                connection.transport.set_tls(session);
+            }
             // Most clients have sent their request already; many connections end after one response and are never
             // registered.
             connection.receive(context, false);
@@ -231,7 +232,9 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
     }
 
     /// Sends a duplicate of each open listener. Listeners that can't be duplicated, for lack of descriptors, are left out.
-    pub(crate) fn share_listeners(&self, to: &Sender<(ListenerId, D::Listener)>) {
+    pub(crate) fn share_listeners(&mut self, to: &Sender<(ListenerId, D::Listener)>) {
+        // The other process needs sockets that listen.
+        self.end_suspension();
         for id in &self.listeners {
             if let Ok(listener) = self.context.driver.share_listener(*id) {
                 // Fails if the receiver has stopped waiting.
@@ -261,15 +264,19 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
             }
             // The list is in order of time, as each listener gets the same delay.
             self.closing.remove(0);
-            // Connections that completed their handshake while the listener was closing are still served.
-            loop {
-                match self.context.driver.accept(listener) {
-                    Ok(accepted) => self.start_connection(accepted, listener),
-                    Err(AcceptFailure::Gone) => {}
-                    Err(_) => break,
-                }
-            }
+            self.accept_rest(listener);
             self.context.driver.close_listener(listener);
+        }
+    }
+
+    /// Accepts the connections that completed their handshake before a listener is closed or suspended.
+    pub(crate) fn accept_rest(&mut self, listener: ListenerId) {
+        loop {
+            match self.context.driver.accept(listener) {
+                Ok(accepted) => self.start_connection(accepted, listener),
+                Err(AcceptFailure::Gone) => {}
+                Err(_) => return,
+            }
         }
     }
 
@@ -279,6 +286,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         let now_ms = self.context.driver.now_ms();
         self.context.drain_until_ms = Some(now_ms + timeout_ms);
         self.context.worker_handle.tasks.drain();
+        self.suspension = None;
         for id in self.listeners.clone() {
             self.stop_listening(id);
         }

@@ -68,6 +68,11 @@ impl ResponseArena {
         self.extents().largest_free()
     }
 
+    /// Whether a thread has panicked while it changed the extents.
+    pub fn is_poisoned(&self) -> bool {
+        self.extents.is_poisoned()
+    }
+
     fn extents(&self) -> MutexGuard<'_, ExtentAllocator> {
         self.extents.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -45,13 +45,14 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
 
     /// Releases a closed connection. Incomplete responses are logged with the bytes that were sent.
     pub(crate) fn end(mut self, worker: &mut WorkerContext<D, V>) {
+        // First, as the calls of the service may panic. After a PROXY header, `peer` is the client's address, to which
+        // the count was moved.
+        worker.admission.leave(self.transport.peer);
         self.abandon_deferred(worker);
         let now_ms = worker.driver.now_ms();
         for (record, len) in self.exchanges.take_records() {
             worker.service.sent(record, len, false, now_ms);
         }
-        // After a PROXY header, `peer` is the client's address, to which the count was moved.
-        worker.admission.leave(self.transport.peer);
         // RFC 9112 §6.3: a body without a length ends with the connection, so only a reset shows the client that it
         // was cut.
         let ends_by_close = matches!(&self.protocol, Protocol::Http1(http) if http.ends_by_close());

@@ -120,6 +120,21 @@ impl<D: IoDriver, V: HttpService> WorkerContext<D, V> {
         }
     }
 
+    /// Empties the buffers and lists that connections share, after all connections have ended.
+    pub fn reset(&mut self) {
+        self.wheel = TimerWheel::new(0, self.driver.now_ms());
+        self.out = OutputBuffer::default();
+        self.plain = Vec::new();
+        self.unfinished.clear();
+        self.wakers = ConnectionWakers([const { None }; WAKERS]);
+        // The counters only increase.
+        let counters = std::mem::take(&mut self.h2.counters);
+        self.h2 = SharedHttp2 {
+            counters,
+            ..SharedHttp2::default()
+        };
+    }
+
     /// Updates the date.
     pub fn update_date(&mut self) {
         let now_ms = self.driver.now_ms();

@@ -117,4 +117,9 @@ counters! {
     tunnel_timeouts,
     /// Connections that broke while a response was being sent.
     broken,
+    /// Panics of workers, each of which closed the worker's connections.
+    worker_panics,
+    /// Panics after which a worker accepted no connections for some time, as the previous one was less than a minute
+    /// ago.
+    worker_panic_pauses,
 }

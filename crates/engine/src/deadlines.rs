@@ -10,6 +10,7 @@ use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
 use crate::driver::IoDriver;
 use crate::protocol::Protocol;
+use crate::recovery::ListenerSuspension;
 use crate::send_queue::TransferStep;
 use crate::service::{ConnectionRefusal, HttpService};
 use crate::worker::Worker;
@@ -23,6 +24,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
             self.paused_until_ms,
             self.context.drain_until_ms,
             close_ms,
+            self.suspension.as_ref().map(ListenerSuspension::due_ms),
         ];
         let next_ms = next_ms.into_iter().flatten().min()?;
         Some(next_ms.saturating_sub(self.context.driver.now_ms()))
@@ -35,10 +37,13 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
             .is_some_and(|until_ms| now_ms >= until_ms)
         {
             self.paused_until_ms = None;
-            self.listeners
-                .iter()
-                .for_each(|id| self.context.driver.listen(*id, true));
+            if !self.suspension.as_ref().is_some_and(|it| it.is_silent) {
+                self.listeners
+                    .iter()
+                    .for_each(|id| self.context.driver.listen(*id, true));
+            }
         }
+        self.continue_suspension(now_ms);
         self.close_listeners(now_ms);
         if self
             .context

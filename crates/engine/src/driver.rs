@@ -200,6 +200,15 @@ pub trait IoDriver {
     /// Refuses new handshakes at a listener; those in progress still finish.
     fn refuse_handshakes(&mut self, listener: ListenerId);
 
+    /// Stops listening until [`IoDriver::resume_listener`]; the listener keeps its address.
+    fn suspend_listener(&mut self, listener: ListenerId);
+
+    /// Listens again at a suspended listener, and accepts new handshakes.
+    ///
+    /// # Errors
+    /// The address is in use by another program, or the kernel can't register the socket.
+    fn resume_listener(&mut self, listener: ListenerId) -> io::Result<()>;
+
     /// Duplicates a listener, for another process.
     ///
     /// # Errors

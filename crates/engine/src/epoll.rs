@@ -357,6 +357,24 @@ impl IoDriver for EpollDriver {
         }
     }
 
+    fn suspend_listener(&mut self, listener: ListenerId) {
+        if let Some(Some(listener)) = self.listeners.get_mut(usize::from(listener.0)) {
+            // A socket that doesn't listen would report a hang-up again and again.
+            let _ = epoll::delete(&self.epoll, &listener.socket);
+            listener.suspend();
+        }
+    }
+
+    fn resume_listener(&mut self, id: ListenerId) -> io::Result<()> {
+        let Some(Some(listener)) = self.listeners.get_mut(usize::from(id.0)) else {
+            return Ok(());
+        };
+        listener.resume()?;
+        // It is still registered if it was opened after the others had been suspended.
+        let _ = epoll::delete(&self.epoll, &listener.socket);
+        self.watch(id)
+    }
+
     fn share_listener(&self, listener: ListenerId) -> io::Result<ListenSocket> {
         match self.listeners.get(usize::from(listener.0)) {
             Some(Some(listener)) => listener.share(),

@@ -44,6 +44,7 @@ pub mod panic_policy;
 pub mod pass_through;
 mod protocol;
 mod proxy_protocol;
+pub mod recovery;
 mod request_bodies;
 pub mod request_id;
 pub mod response;

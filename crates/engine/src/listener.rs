@@ -22,6 +22,8 @@ pub struct ListenSocket {
     pub shared: bool,
     /// Whether new handshakes are refused ([`ListenSocket::refuse_handshakes`]).
     refuses_handshakes: bool,
+    /// The address of a suspended socket ([`ListenSocket::suspend`]).
+    suspended_at: Option<SocketAddr>,
 }
 
 impl ListenSocket {
@@ -43,6 +45,7 @@ impl ListenSocket {
             socket,
             shared: false,
             refuses_handshakes: false,
+            suspended_at: None,
         })
     }
 
@@ -63,6 +66,7 @@ impl ListenSocket {
             socket,
             shared: true,
             refuses_handshakes: false,
+            suspended_at: None,
         })
     }
 
@@ -87,6 +91,7 @@ impl ListenSocket {
             socket: self.socket.try_clone()?,
             shared: true,
             refuses_handshakes: false,
+            suspended_at: None,
         })
     }
 
@@ -105,6 +110,35 @@ impl ListenSocket {
             self.refuses_handshakes =
                 system_calls::require_hops_left(&self.socket, u8::MAX).is_ok();
         }
+    }
+
+    /// Stops listening, and keeps the address: the kernel gives new connections to the other workers' sockets, or
+    /// refuses them if there are none. Connections in the backlog are reset. A socket shared with other workers or
+    /// processes is left unchanged.
+    pub fn suspend(&mut self) {
+        if !self.shared {
+            self.suspended_at = self.address();
+            // Fails only for a socket that doesn't listen.
+            let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Read);
+        }
+    }
+
+    /// Listens again after [`ListenSocket::suspend`].
+    ///
+    /// # Errors
+    /// Those of listen(2): another program has taken the port.
+    pub fn resume(&mut self) -> io::Result<()> {
+        if let Some(address) = self.suspended_at.take() {
+            // The kernel takes back a port that it has chosen itself. Another port is still bound, and this call fails.
+            let _ = rustix::net::bind(&self.socket, &address);
+            rustix::net::listen(&self.socket, BACKLOG).inspect_err(|_| {
+                self.suspended_at = Some(address);
+            })?;
+        }
+        if std::mem::take(&mut self.refuses_handshakes) {
+            system_calls::require_hops_left(&self.socket, 0)?;
+        }
+        Ok(())
     }
 
     /// Accepts the first waiting connection, as accept(2).
@@ -229,6 +263,30 @@ mod tests {
             client.write_all(b"more").expect("open");
             expect(&mut served, "more");
         }
+    }
+
+    #[test]
+    fn suspended_socket_leaves_connections_to_the_others_and_listens_again() {
+        let mut first = ListenSocket::open(([127, 0, 0, 1], 0).into()).expect("a port");
+        let at = first.address().expect("an address");
+        let second = ListenSocket::open(at).expect("the same port");
+        first.refuse_handshakes();
+        first.suspend();
+        for _ in 0..8 {
+            let mut client = TcpStream::connect(at).expect("a listener");
+            client.write_all(b"one").expect("open");
+            expect(&mut accept(&second), "one");
+        }
+        drop(second);
+        assert!(TcpStream::connect(at).is_err(), "nobody listens");
+
+        first.resume().expect("the port is still bound");
+        let mut client = TcpStream::connect(at).expect("a listener");
+        client.write_all(b"two").expect("open");
+        let mut served = accept(&first);
+        expect(&mut served, "two");
+        served.write_all(b"answer").expect("open");
+        expect(&mut client, "answer");
     }
 
     #[test]

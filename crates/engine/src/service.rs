@@ -300,6 +300,10 @@ pub trait HttpService {
     /// Applies an operator's command.
     fn command(&mut self, command: Self::Command);
 
+    /// Called after a panic of the worker, before its connections end: resets state that the panic may have left
+    /// incomplete.
+    fn recover(&mut self) {}
+
     /// Called at the start of a turn of the event loop in which something is due: how late it is, in ms.
     fn loop_lag(&mut self, lag_ms: u64) {
         let _ = lag_ms;

@@ -171,6 +171,22 @@ impl WorkerTasks {
         }
     }
 
+    /// Wakes all tasks: a panic may have lost the list of ready tasks.
+    pub(crate) fn wake_all(&self) {
+        let mut table = self.lock();
+        let TaskTable { slots, ready, .. } = &mut *table;
+        ready.clear();
+        for (slot, task) in slots.iter_mut() {
+            task.ready = true;
+            ready.push(TaskId {
+                slot: slot as u32,
+                generation: task.generation,
+            });
+        }
+        drop(table);
+        self.0.event_count.notify();
+    }
+
     /// Cancels all tasks, and later every task that is started.
     pub fn end(&self) {
         let mut table = self.lock();

@@ -81,17 +81,14 @@ impl From<SendOutcome> for TransferOutcome {
 
 impl<S> ClientTransport<S> {
     /// The transport of an accepted socket.
-    pub fn new(
-        accepted: AcceptedSocket<S>,
-        tls_session: Option<Box<dyn TlsSession>>,
-    ) -> ClientTransport<S> {
+    pub fn new(accepted: AcceptedSocket<S>) -> ClientTransport<S> {
         ClientTransport {
             socket: accepted.socket,
             peer: accepted.peer,
             peer_port: accepted.peer_port,
             proxy: None,
             is_proxy_header_done: true,
-            tls_transport: tls_session.map(|session| Box::new(TlsTransport::new(session))),
+            tls_transport: None,
         }
     }
 
@@ -117,6 +114,11 @@ impl<S> ClientTransport<S> {
         self.tls_transport
             .as_mut()
             .is_some_and(|tls_transport| tls_transport.take_handshake_done())
+    }
+
+    /// Sets the TLS session of a connection that has received nothing.
+    pub fn set_tls(&mut self, session: Option<Box<dyn TlsSession>>) {
+        self.tls_transport = session.map(|session| Box::new(TlsTransport::new(session)));
     }
 
     /// Continues without TLS, for a client that sent clear text.

@@ -1,7 +1,7 @@
 //! A worker: a thread with an event loop and its connections.
 //!
 //! A turn of the loop waits, passes events to the connections, and checks the deadlines that are due. Connections
-//! handle events in `accept`, `exchange`, `transmit` and `deadlines`.
+//! handle events in `accept`, `exchange`, `transmit` and `deadlines`. `recovery` continues after a panic.
 
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use crate::context::WorkerContext;
 use crate::counters::WorkerCounters;
 use crate::driver::{ConnectionToken, DriverEvent, IoDriver, ListenerId};
 use crate::mailbox::WorkerMailbox;
+use crate::recovery::{ListenerSuspension, PanicBackoff};
 use crate::service::{ExchangeId, HttpService};
 use crate::settings::WorkerSettings;
 use crate::worker_handle::ROUNDS_MAX;
@@ -32,6 +33,10 @@ pub struct Worker<D: IoDriver, V: HttpService> {
     pub(crate) paused_until_ms: Option<u64>,
     /// Listeners that refuse new handshakes, with the times at which they are closed.
     pub(crate) closing: Vec<(ListenerId, u64)>,
+    pub(crate) panic_backoff: PanicBackoff,
+    /// The pause after a repeated panic.
+    pub(crate) suspension: Option<ListenerSuspension>,
+    /// Messages and events that are not handled yet, the first at the end: a panic loses only those that caused it.
     messages: Vec<WorkerMessage<D, V>>,
     events: Vec<DriverEvent>,
     pub(crate) due: Vec<u32>,
@@ -57,6 +62,8 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
             generation: 0,
             paused_until_ms: None,
             closing: Vec::new(),
+            panic_backoff: PanicBackoff::default(),
+            suspension: None,
             messages: Vec::new(),
             events: Vec::new(),
             due: Vec::new(),
@@ -92,16 +99,15 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
             true => self.timeout_ms(),
             false => Some(0),
         };
-        let mut events = std::mem::take(&mut self.events);
         let remaining_ms = self.context.worker_handle.timers.bound_wait(timeout_ms);
         let due_ms = remaining_ms.map(|ms| self.context.driver.now_ms().saturating_add(ms));
-        self.context.driver.wait(timeout_ms, &mut events);
+        self.context.driver.wait(timeout_ms, &mut self.events);
         self.report_lag(due_ms);
         self.context.update_date();
-        for event in events.drain(..) {
+        self.events.reverse();
+        while let Some(event) = self.events.pop() {
             self.handle(event);
         }
-        self.events = events;
         for token in unfinished {
             self.visit(token, |connection, context| {
                 connection.receive(context, true)
@@ -143,13 +149,18 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
     fn run_round(&mut self) -> usize {
         // Tasks run first, as they may post outcomes, which are then handled in the same round.
         self.context.worker_handle.tasks.run();
-        let mut messages = std::mem::take(&mut self.messages);
-        self.context.mailbox.take(&mut messages);
-        let count = messages.len();
-        for message in messages.drain(..) {
+        // Only a panic leaves messages.
+        let unhandled = self.handle_messages();
+        self.context.mailbox.take(&mut self.messages);
+        self.messages.reverse();
+        unhandled + self.handle_messages()
+    }
+
+    fn handle_messages(&mut self) -> usize {
+        let count = self.messages.len();
+        while let Some(message) = self.messages.pop() {
             self.handle_message(message);
         }
-        self.messages = messages;
         count
     }
 

@@ -6,8 +6,11 @@
 mod echo;
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use lowroad_engine::driver::ListenerId;
+use lowroad_engine::panic_policy;
+use lowroad_engine::recovery::PanicConsequences;
 use lowroad_engine::settings::ProxyProtocolListener;
 use lowroad_engine::settings::WorkerSettings;
 use lowroad_engine::worker::MailboxMessage;
@@ -758,4 +761,97 @@ fn tcp_health_check_is_no_proxy_header_error() {
     case.turn_until(4, "the end", |world| world.is_over(id));
     assert_eq!(case.counters.proxy_headers_refused.value(), 0);
     assert_eq!(case.admission.open(), 0);
+}
+
+/// Runs turns until one panics. Returns the consequences.
+fn turn_until_panic(case: &mut Case) -> PanicConsequences {
+    let id = case.world.connect();
+    case.world
+        .send(id, b"GET /panic/0 HTTP/1.1\r\nHost: sim\r\n\r\n");
+    for _ in 0..10_000 {
+        if panic_policy::recover(|| case.worker.turn()).is_err() {
+            return case.worker.recover();
+        }
+    }
+    panic!("no turn has panicked");
+}
+
+#[test]
+fn panic_costs_the_worker_its_connections_and_nothing_else() {
+    for seed in 0..40 {
+        let mut case = Case::with(seed, mild_faults(), settings(), false);
+        let request = |kind: &str| format!("GET /{kind}/90000 HTTP/1.1\r\nHost: sim\r\n\r\n");
+        let before: Vec<usize> = ["deferred", "file", "block", "hinted", "bytes"]
+            .map(|kind| {
+                let id = case.world.connect();
+                case.world.send(id, request(kind).as_bytes());
+                id
+            })
+            .into();
+        case.turn_until(seed, "a response in progress", |world| {
+            !world.read(before[4]).is_empty()
+        });
+        let (sender, woken) = std::sync::mpsc::channel();
+        let timers = case.local.timers.clone();
+        let task = case.local.tasks.spawn(async move {
+            timers.sleep(Duration::from_millis(50)).await;
+            let _ = sender.send(());
+        });
+        let consequences = turn_until_panic(&mut case);
+        assert_eq!(consequences.pause_ms, 0, "seed {seed}");
+        assert!(consequences.connections > 0, "seed {seed}");
+        assert_eq!(case.admission.open(), 0, "seed {seed}");
+        case.turn_until(seed, "the end of all connections", |world| {
+            before.iter().all(|id| world.is_over(*id))
+        });
+
+        let after = case.world.connect();
+        let last = "GET /file/90000 HTTP/1.1\r\nHost: sim\r\nConnection: close\r\n\r\n";
+        case.world.send(after, last.as_bytes());
+        case.turn_until(seed, "the end", |world| world.is_over(after));
+        let read = case.world.read(after);
+        assert!(
+            without_date(&read) == expected_response(90_000, true),
+            "seed {seed}"
+        );
+        case.turn_for(200);
+        assert_eq!(woken.try_recv(), Ok(()), "seed {seed}: the task goes on");
+        drop(task);
+        case.mailbox
+            .post(MailboxMessage::Drain { timeout_ms: 1000 });
+        case.worker.run();
+        assert_eq!(
+            (case.admission.open(), case.counters.worker_panics.value()),
+            (0, 1)
+        );
+    }
+}
+
+#[test]
+fn repeated_panics_suspend_listeners_and_do_not_delay_a_drain() {
+    let mut case = Case::with(1, mild_faults(), settings(), false);
+    assert_eq!(turn_until_panic(&mut case).pause_ms, 0);
+    assert_eq!(turn_until_panic(&mut case).pause_ms, 1_000);
+    let (start_ms, id) = (case.world.now_ms(), case.world.connect());
+    // Connects after the listener has become silent.
+    case.turn_for(500);
+    let late = case.world.connect();
+    for client in [id, late] {
+        let request = b"GET /bytes/10 HTTP/1.1\r\nHost: sim\r\nConnection: close\r\n\r\n";
+        case.world.send(client, request);
+    }
+    case.turn_until(1, "the end", |world| world.is_over(late));
+    assert!(case.world.now_ms() >= start_ms + 1_000, "it has paused");
+    assert!(without_date(&case.world.read(late)) == expected_response(10, true));
+    assert_eq!(case.counters.worker_panic_pauses.value(), 1);
+
+    assert_eq!(turn_until_panic(&mut case).pause_ms, 2_000);
+    let start_ms = case.world.now_ms();
+    case.mailbox
+        .post(MailboxMessage::Drain { timeout_ms: 60_000 });
+    case.worker.run();
+    assert!(
+        case.world.now_ms() < start_ms + 2_000,
+        "the pause ends with the drain"
+    );
 }

@@ -345,6 +345,15 @@ impl IoDriver for SimDriver {
 
     fn refuse_handshakes(&mut self, _listener: ListenerId) {}
 
+    fn suspend_listener(&mut self, _listener: ListenerId) {
+        self.world.lock().listening = false;
+    }
+
+    fn resume_listener(&mut self, _listener: ListenerId) -> io::Result<()> {
+        self.world.lock().listening = true;
+        Ok(())
+    }
+
     fn share_listener(&self, _listener: ListenerId) -> io::Result<()> {
         Ok(())
     }

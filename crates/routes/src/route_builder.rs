@@ -14,7 +14,8 @@ use lowroad_request_conditions::FindSwitch;
 use lowroad_store::SharedStore;
 use lowroad_store::change_feed::ChangeFeed;
 use rustix::process::{Resource, getrlimit};
-use tokio::runtime::Handle;
+/// A handle to the async runtime of a worker's calls.
+pub use tokio::runtime::Handle as RuntimeHandle;
 
 use crate::compression_handler::{self, CompressingHandler, CompressionLimits};
 use crate::conditions::{self, DependentHandler};
@@ -74,7 +75,7 @@ impl HandlerRuntime {
     }
 
     /// The runtime for calls of a worker.
-    pub fn runtime(&self, worker: usize) -> Handle {
+    pub fn runtime(&self, worker: usize) -> RuntimeHandle {
         self.lanes.handle(worker)
     }
 

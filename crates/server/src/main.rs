@@ -81,8 +81,8 @@ use upgrade::predecessor::Predecessor;
 #[global_allocator]
 static MEMORY: CountingAllocator<MimallocAllocator> = CountingAllocator(MimallocAllocator);
 
-/// Aborts the process after a panic on a vital thread: a worker, or the main thread. The supervisor restarts the whole
-/// process, so a server never runs without one of its workers. A panic in handler code ends only that call, and other
+/// Aborts the process after a panic of the main thread, so that the supervisor restarts it. A worker loses its
+/// connections and is replaced (`process::worker_threads`), a panic in handler code ends only that call, and other
 /// threads continue with their next piece of work (`lowroad_engine::panic_policy`). In processes that are not servers,
 /// every panic aborts.
 fn end_on_panic(is_server: bool) {
@@ -93,6 +93,7 @@ fn end_on_panic(is_server: bool) {
         if !is_contained {
             std::process::abort();
         }
+        panic_policy::record(panic);
     }));
 }
 

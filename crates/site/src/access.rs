@@ -216,6 +216,11 @@ impl WorkerAccessLog {
         self.spare.recycle(record);
     }
 
+    /// Removes entries that a panic has left incomplete.
+    pub fn recover(&mut self) {
+        self.sinks.iter_mut().for_each(|(sink, _)| sink.recover());
+    }
+
     /// Ends a turn of the event loop: passes the collected entries to the log.
     pub fn end_turn(&mut self) {
         self.turn_unix_ms = 0;

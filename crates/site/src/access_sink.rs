@@ -29,6 +29,8 @@ pub struct AccessSink {
     filter: Option<EntryFilter>,
     encoder: EntryEncoder,
     batch: Vec<u8>,
+    /// The length of the complete entries in `batch`.
+    complete_len: usize,
 }
 
 impl AccessSink {
@@ -53,6 +55,7 @@ impl AccessSink {
                 }
             },
             batch: Vec::with_capacity(BATCH_LEN),
+            complete_len: 0,
         }
     }
 
@@ -104,7 +107,7 @@ impl AccessSink {
             }
             EntryEncoder::Records => record.append_to_batch(end, &mut self.batch),
         }
-        self.flush_if_full();
+        self.end_entry();
     }
 
     /// Adds an entry, if it fulfils the conditions.
@@ -119,10 +122,11 @@ impl AccessSink {
             EntryEncoder::Text(formatter) => formatter.append(entry, details, &mut self.batch),
             EntryEncoder::Records => batch::append_record(entry, &mut self.batch),
         }
-        self.flush_if_full();
+        self.end_entry();
     }
 
-    fn flush_if_full(&mut self) {
+    fn end_entry(&mut self) {
+        self.complete_len = self.batch.len();
         if self.batch.len() >= BATCH_LEN {
             self.flush();
         }
@@ -134,6 +138,12 @@ impl AccessSink {
             // The log counts the entries that it drops.
             let _ = self.sink.push(&self.batch);
             self.batch.clear();
+            self.complete_len = 0;
         }
+    }
+
+    /// Removes an entry that a panic has left incomplete.
+    pub(crate) fn recover(&mut self) {
+        self.batch.truncate(self.complete_len);
     }
 }

@@ -17,6 +17,8 @@ mod handling;
 mod internal_redirect;
 mod level_offer;
 mod lookup;
+#[cfg(debug_assertions)]
+mod panic_path;
 mod path;
 mod programs;
 mod proxy_scope;
@@ -59,6 +61,8 @@ use context::{PendingRequest, RequestContext, RoutedPath, WaitContext, generated
 use deferral::{WaitEnd, WaitReason};
 use handling::handle_admitted;
 use lookup::ResponseLookup;
+#[cfg(debug_assertions)]
+use panic_path::PanicPath;
 use path::{decode_path, has_required_certificate};
 
 pub use canonical_url::TLS_REDIRECT;
@@ -77,6 +81,8 @@ pub struct SiteService {
     tracer: Option<Box<WorkerTracer>>,
     urls: UrlSampler,
     scratch: DecisionScratch,
+    #[cfg(debug_assertions)]
+    panic_path: PanicPath,
 }
 
 /// Reusable buffers for keys and decoded paths.
@@ -129,6 +135,8 @@ impl SiteService {
             tracer: None,
             urls: UrlSampler::new(clock::now_ms()),
             scratch: DecisionScratch::default(),
+            #[cfg(debug_assertions)]
+            panic_path: PanicPath::from_environment(),
         }
     }
 
@@ -672,6 +680,8 @@ impl HttpService for SiteService {
         if let Some(tracer) = &mut self.tracer {
             tracer.begin(request, exchange);
         }
+        #[cfg(debug_assertions)]
+        self.panic_path.check(request);
         let mut responder = RequestResponder {
             request,
             exchange,
@@ -803,6 +813,14 @@ impl HttpService for SiteService {
                 drop(done_signal);
             }
             WorkerCommand::Offer(offer) => self.offer(*offer),
+        }
+    }
+
+    fn recover(&mut self) {
+        self.scratch = DecisionScratch::default();
+        self.calls.clear_last_site();
+        if let Some(log) = &mut self.log {
+            log.recover();
         }
     }
 

@@ -68,6 +68,11 @@ impl<W> Default for InFlightTable<W> {
 }
 
 impl<W> InFlightTable<W> {
+    /// Whether a thread has panicked while it changed the table, which may be inconsistent then.
+    pub fn is_poisoned(&self) -> bool {
+        self.table.is_poisoned()
+    }
+
     /// Adds a waiter to the fetch in flight, or begins one. `begin` runs under the lock, so that no caller can join a
     /// fetch for which `begin` then returns an error.
     ///

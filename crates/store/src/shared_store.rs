@@ -487,6 +487,12 @@ impl SharedStore {
         self.entry_len_max.saturating_sub(OBJECT_OVERHEAD)
     }
 
+    /// Whether a thread has panicked while it changed the table of objects or the arena, which may be inconsistent then.
+    pub fn is_poisoned(&self) -> bool {
+        let is_arena_poisoned = self.arena.as_ref().is_some_and(|arena| arena.is_poisoned());
+        is_arena_poisoned || self.shards.iter().any(Mutex::is_poisoned)
+    }
+
     /// Whether the store can hold anything.
     pub fn has_arena(&self) -> bool {
         self.arena.is_some()

@@ -197,6 +197,7 @@ impl HttpService for Echo {
         let (kind, len) = (parts.next().expect("kind"), parts.next().expect("len"));
         let len: usize = len.parse().expect("number");
         match kind {
+            "panic" => panic!("as requested"),
             // These answer before the body has arrived; `early` drops the body, `taken` keeps it.
             "early" => return self.write(kind, len, response),
             "taken" => {

@@ -1,4 +1,8 @@
 //! The threads that handle requests.
+//!
+//! A panic of a worker costs its connections and nothing else: a new thread continues with the worker's driver, mailbox
+//! and tasks (`lowroad_engine::recovery`). The process ends only if the panic may have left the store inconsistent.
+//! See docs/decisions/0079-a-panic-costs-a-worker-its-connections.md.
 
 use std::cell::RefCell;
 use std::io;
@@ -12,22 +16,27 @@ use lowroad_engine::counters::WorkerCounters;
 use lowroad_engine::epoll::EpollDriver;
 use lowroad_engine::helper_pool::HelperPool;
 use lowroad_engine::mailbox::WorkerMailbox;
-use lowroad_engine::panic_policy;
+use lowroad_engine::panic_policy::{self, PanicReport};
+use lowroad_engine::recovery::PanicConsequences;
 use lowroad_engine::settings::WorkerSettings;
 use lowroad_engine::worker::{MailboxMessage, Worker};
+use lowroad_files::file_fetcher::FileFetcher;
 use lowroad_handler::interim_responses::PostInterim;
-use lowroad_log::LineSink;
+use lowroad_log::{ErrorLogger, LineSink};
 use lowroad_response_cache::calls::HandlerCalls;
-use lowroad_response_cache::handler_outcome::{HandlerOutcome, OutcomeSender};
+use lowroad_response_cache::handler_outcome::{HandlerOutcome, OutcomeSender, OutcomeWaiter};
+use lowroad_routes::route_builder::RuntimeHandle;
 use lowroad_site::access::{LogWorker, WorkerAccessLog};
 use lowroad_site::decision::SiteService;
 use lowroad_site::listeners::NewSockets;
 use lowroad_site::request_traces::WorkerTracer;
+use lowroad_store::SharedStore;
 
 use crate::events::MainEvent;
 use crate::limits;
 use crate::log_writers::{self, LogWriters};
 use crate::running_server::{RunningServer, WorkerBox};
+use crate::terminal_output;
 use crate::traces::TraceExport;
 
 /// The number of workers.
@@ -124,7 +133,7 @@ fn start_one(
     let (counters, cache_counters) = (Arc::new(WorkerCounters::default()), web.cache_counters());
     let (request_metrics, urls) = (web.request_metrics(), web.urls());
     let admission = running.admission.clone();
-    let mut worker = Worker::new(
+    let worker = Worker::new(
         driver,
         web,
         mailbox.clone(),
@@ -132,27 +141,93 @@ fn start_one(
         admission,
         counters.clone(),
     );
+    let thread = WorkerThread {
+        number: parameters.number,
+        cpu: running.config.server.affinity.then_some(parameters.number),
+        runtime,
+        store: running.store.clone(),
+        fetcher: running.fetcher.clone(),
+        logger: running.logger.clone(),
+        events,
+    };
     running.workers.push(mailbox);
     running.counters.push(counters);
     running.cache_counters.push(cache_counters);
     running.request_metrics.push(request_metrics);
     running.urls.push(urls);
-    let cpu = running.config.server.affinity.then_some(parameters.number);
-    thread::Builder::new()
-        .name(format!("worker-{}", parameters.number))
-        .spawn(move || {
-            if let Some(cpu) = cpu {
+    thread.start(worker)
+}
+
+/// The parameters of a worker's thread, and of the threads that replace it.
+struct WorkerThread {
+    number: usize,
+    /// The processor to which the thread is pinned.
+    cpu: Option<usize>,
+    runtime: RuntimeHandle,
+    store: Arc<SharedStore>,
+    fetcher: Arc<FileFetcher<OutcomeWaiter>>,
+    logger: ErrorLogger,
+    events: Sender<MainEvent>,
+}
+
+impl WorkerThread {
+    /// Runs the worker on a new thread: after a panic, values that belong to the old thread may be incomplete.
+    ///
+    /// # Errors
+    /// No thread is available.
+    fn start(self, mut worker: Worker<EpollDriver, SiteService>) -> io::Result<()> {
+        let builder = thread::Builder::new().name(format!("worker-{}", self.number));
+        builder.spawn(move || {
+            if let Some(cpu) = self.cpu {
                 // Pinning is an optimization: if it fails, the kernel schedules the worker.
                 let _ = lowroad_engine::worker::pin_to_cpu(cpu);
             }
             // Futures that start on this worker are spawned on `runtime`.
+            let runtime = self.runtime.clone();
             let _lane = runtime.enter();
-            // A panic here ends the process: the server must not continue without one of its workers.
-            panic_policy::vital(|| worker.run());
-            // The main thread may have stopped waiting after the drain timeout.
-            let _ = events.send(MainEvent::WorkerEnded);
+            match panic_policy::recover(|| worker.run()) {
+                // The main thread may have stopped waiting after the drain timeout.
+                Ok(()) => drop(self.events.send(MainEvent::WorkerEnded)),
+                Err(report) => self.replace(worker, &report),
+            }
         })?;
-    Ok(())
+        Ok(())
+    }
+
+    /// Continues on a new thread after a panic. If that is impossible, the process ends, because its supervisor restarts
+    /// it with all workers.
+    fn replace(self, mut worker: Worker<EpollDriver, SiteService>, report: &PanicReport) {
+        let (number, text) = (self.number, &report.text);
+        if self.store.is_poisoned() || self.fetcher.in_flight().is_poisoned() {
+            abort(number, &format!("{text}; stored responses may be damaged"));
+        }
+        let Ok(consequences) = panic_policy::recover(|| worker.recover()) else {
+            abort(number, &format!("{text}, and again while it recovered"));
+        };
+        let PanicConsequences {
+            connections,
+            pause_ms,
+        } = consequences;
+        self.logger.error(format_args!(
+            "worker {number} has panicked and was replaced: {text}; {connections} connections were closed, it accepts \
+             connections again in {pause_ms} ms"
+        ));
+        let backtrace = report.backtrace();
+        self.logger
+            .error(format_args!("worker {number} was in: {backtrace}"));
+        if let Err(error) = self.start(worker) {
+            abort(number, &format!("{text}, and can't be replaced: {error}"));
+        }
+    }
+}
+
+/// Ends the process after a panic of a worker. The message goes to standard error, as the error log's thread would not
+/// write it any more.
+fn abort(number: usize, reason: &str) -> ! {
+    terminal_output::note(format!(
+        "worker {number} has panicked: {reason}; ending the process"
+    ));
+    std::process::abort();
 }
 
 /// Passes each worker its listening sockets.
