@@ -1,11 +1,14 @@
-//! The progress of exchanges: questions of the caller about a stream, and the ends of streams. The operations that all
-//! versions of HTTP share have the names of `crate::protocol::ServerProtocol`.
+//! The progress of exchanges: questions of the caller about a stream, and the ends of streams and the connection. The
+//! operations that all versions of HTTP share have the names of `crate::protocol::ServerProtocol`.
 
 use alloc::vec::Vec;
 
 use super::server::{H3Server, H3Stream, stream_id};
-use super::{H3ErrorCode, H3Turn, StreamId};
+use super::{H3ErrorCode, H3Turn, StreamId, frames, varint};
 use crate::streams::{GoawayState, StreamInput, StreamOutput};
+
+/// The stream of a GOAWAY that only announces the shutdown: the highest that clients can open (RFC 9114 §5.2).
+const ANY_STREAM: u64 = varint::MAX - 3;
 
 impl H3Server {
     /// Whether no request is in progress.
@@ -122,5 +125,39 @@ impl H3Server {
             }
             self.streams.remove(stream.0);
         }
+    }
+
+    /// Announces the shutdown (RFC 9114 §5.2): requests that the client sends before it receives GOAWAY are accepted.
+    /// Writes to the control stream.
+    pub fn drain(&mut self, control: &mut Vec<u8>) {
+        if self.goaway == GoawayState::No {
+            self.goaway = GoawayState::Announced;
+            frames::put_goaway(ANY_STREAM, control);
+        }
+    }
+
+    /// Rejects new requests from now on; active ones continue. Writes to the control stream.
+    pub fn send_final_goaway(&mut self, control: &mut Vec<u8>) {
+        if self.goaway != GoawayState::Gone {
+            self.goaway = GoawayState::Gone;
+            // Requests below may have begun; all others can be retried on another connection.
+            self.rejected_from = self.next_number;
+            frames::put_goaway(stream_id(self.next_number), control);
+        }
+    }
+
+    /// The code with which a finished connection is closed without an error (RFC 9114 §5.2).
+    pub const END_CODE: H3ErrorCode = H3ErrorCode::NO_ERROR;
+
+    /// Discards all further input: the caller closes the connection.
+    pub fn end(&mut self) {
+        self.is_ended = true;
+    }
+
+    /// Frees memory that an idle connection does not need.
+    pub fn trim(&mut self) {
+        self.streams.trim();
+        self.blocked = Vec::new();
+        self.stopped.shrink_to_fit();
     }
 }

@@ -72,6 +72,15 @@ pub struct StreamBytes<'b> {
     pub is_end: bool,
 }
 
+/// How a client aborts a stream (RFC 9000 §3.5, §19.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientAbort {
+    /// RESET_STREAM: no more input follows.
+    ResetStream,
+    /// STOP_SENDING: output is not read.
+    StopSending,
+}
+
 /// The arguments of each call that processes input.
 #[derive(Debug)]
 pub struct H3Turn<'t> {

@@ -6,11 +6,11 @@ use alloc::vec::Vec;
 use lowroad_limits::BucketState;
 
 use super::error::{ErrorScope, H3Error, H3ErrorCode};
-use super::frames::{self, stream_type};
+use super::frames::stream_type;
 use super::qpack::QpackDecoder;
 use super::stream_input::{InputPhase, StreamInputState};
 use super::unidirectional::ClientStreams;
-use super::{H3Settings, H3Turn, StreamBytes, StreamId, StreamRequestHead, varint};
+use super::{ClientAbort, H3Settings, H3Turn, StreamBytes, StreamId, StreamRequestHead, varint};
 use crate::fields::FieldLines;
 use crate::h1::InputStep;
 use crate::refusal::RequestRefusal;
@@ -23,8 +23,6 @@ use crate::streams::{
 /// A stream of a request.
 pub(super) type H3Stream = MessageStream<StreamInputState>;
 
-/// The stream of a GOAWAY that only announces the shutdown: the highest that clients can open (RFC 9114 §5.2).
-const ANY_STREAM: u64 = varint::MAX - 3;
 /// The request after which the client is asked to open another connection: numbers have 32 bits.
 const DRAIN_AT: u32 = 1 << 31;
 
@@ -172,20 +170,22 @@ impl H3Server {
         step
     }
 
-    /// Handles RESET_STREAM and STOP_SENDING of the client: both cancel the exchange.
+    /// Handles RESET_STREAM and STOP_SENDING of the client. Both cancel the exchange, except that the end of an unwanted
+    /// body does not affect its response.
     ///
     /// # Errors
     /// A connection error: the connection is to be closed with its code.
     pub fn handle_abort<'h, 'b>(
         &mut self,
         stream_id: u64,
+        abort: ClientAbort,
         turn: &mut H3Turn<'_>,
     ) -> Result<Option<H3ServerEvent<'h, 'b>>, H3Error> {
         if self.is_ended {
             return Ok(None);
         }
         let event = match stream_id & 3 {
-            0 => self.abort_request(stream_id, turn),
+            0 => self.abort_request(stream_id, abort, turn),
             1 => Ok(None),
             2 => self.client_streams.abort(stream_id).map(|()| None),
             // RFC 9114 §6.2.1, RFC 9204 §4.2: the server's streams must not be stopped, either.
@@ -200,6 +200,7 @@ impl H3Server {
     fn abort_request<'h, 'b>(
         &mut self,
         stream_id: u64,
+        abort: ClientAbort,
         turn: &mut H3Turn<'_>,
     ) -> Result<Option<H3ServerEvent<'h, 'b>>, H3Error> {
         let number = self.open_request(stream_id, turn)?;
@@ -211,6 +212,15 @@ impl H3Server {
         }
         turn.counters.resets += 1;
         self.count_reset(turn)?;
+        // A client may stop its upload when the response comes early (RFC 9114 §4.1).
+        if abort == ClientAbort::ResetStream
+            && self.streams.get(slot).input == StreamInput::Unwanted
+        {
+            self.abandon_input(slot, turn.decoder);
+            self.streams.get(slot).input = StreamInput::Ended;
+            self.remove_if_complete(number);
+            return Ok(None);
+        }
         Ok(Some(self.abort(
             number,
             H3ErrorCode::REQUEST_CANCELLED,
@@ -347,40 +357,6 @@ impl H3Server {
         self.is_ended = true;
         turn.counters.ended += 1;
         turn.counters.floods += u64::from(fault.code == H3ErrorCode::EXCESSIVE_LOAD);
-    }
-
-    /// Announces the shutdown (RFC 9114 §5.2): requests that the client sends before it receives GOAWAY are accepted.
-    /// Writes to the control stream.
-    pub fn drain(&mut self, control: &mut Vec<u8>) {
-        if self.goaway == GoawayState::No {
-            self.goaway = GoawayState::Announced;
-            frames::put_goaway(ANY_STREAM, control);
-        }
-    }
-
-    /// Rejects new requests from now on; active ones continue. Writes to the control stream.
-    pub fn send_final_goaway(&mut self, control: &mut Vec<u8>) {
-        if self.goaway != GoawayState::Gone {
-            self.goaway = GoawayState::Gone;
-            // Requests below may have begun; all others can be retried on another connection.
-            self.rejected_from = self.next_number;
-            frames::put_goaway(stream_id(self.next_number), control);
-        }
-    }
-
-    /// The code with which a finished connection is closed without an error (RFC 9114 §5.2).
-    pub const END_CODE: H3ErrorCode = H3ErrorCode::NO_ERROR;
-
-    /// Discards all further input: the caller closes the connection.
-    pub fn end(&mut self) {
-        self.is_ended = true;
-    }
-
-    /// Frees memory that an idle connection does not need.
-    pub fn trim(&mut self) {
-        self.streams.trim();
-        self.blocked = Vec::new();
-        self.stopped.shrink_to_fit();
     }
 }
 

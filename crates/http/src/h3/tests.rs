@@ -135,10 +135,14 @@ impl ServerHarness {
         self.rests.insert(stream_id, (rest, is_end));
     }
 
-    /// The client aborts a stream.
+    /// The client aborts its direction of a stream.
     fn abort(&mut self, stream_id: u64) -> String {
+        self.handle_abort(stream_id, ClientAbort::ResetStream)
+    }
+
+    fn handle_abort(&mut self, stream_id: u64, abort: ClientAbort) -> String {
         let (server, mut turn) = self.turn();
-        match server.handle_abort(stream_id, &mut turn) {
+        match server.handle_abort(stream_id, abort, &mut turn) {
             Ok(event) => event.map_or(String::new(), |event| describe_event(&event)),
             Err(fault) => format!("error {}", fault.code.name()),
         }

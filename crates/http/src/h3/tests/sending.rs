@@ -161,3 +161,23 @@ fn aborted_request_keeps_its_slot_until_its_work_has_ended() {
     assert!(harness.server.is_idle());
     assert_eq!(harness.receive(8, &get("/", &[])), "", "late input");
 }
+
+#[test]
+fn stopped_upload_does_not_affect_its_response() {
+    // RFC 9114 §4.1: a client need not send the rest of a body that is not needed.
+    let mut harness = ServerHarness::open(H3Settings::default());
+    for number in 0..3 {
+        harness.receive(number * 4, &[post(&[]), data(b"a")].concat());
+        harness.server.discard_body(StreamId(number as u32));
+        assert!(harness.respond(number as u32, 5));
+    }
+    harness.decoder.clear();
+    assert_eq!(harness.abort(0), "");
+    assert_eq!(harness.decoder, [0x40], "a cancellation");
+    let stopped = harness.handle_abort(4, ClientAbort::StopSending);
+    assert_eq!(stopped, "1 reset REQUEST_CANCELLED");
+    assert_eq!(harness.send(9), "0 5 end, 2 5 end");
+    assert_eq!(harness.stopped(), ["2 stopped NO_ERROR"]);
+    harness.server.release_reset_stream(StreamId(1));
+    assert!(harness.server.is_idle());
+}
