@@ -15,7 +15,7 @@ set -u
 cd "$(dirname "$0")" || exit 2
 seconds=${1:-30}
 [ $# -gt 0 ] && shift
-targets=${*:-request chunked config h1 h2 hpack log log_format nginx_config proxy_protocol range target}
+targets=${*:-request chunked config h1 h2 h3 hpack log log_format nginx_config proxy_protocol range target}
 
 # CARGO_TARGET_DIR is often shared with other builds, which have other flags.
 triple=$(rustc -vV | sed -n 's/^host: //p')
