@@ -122,8 +122,12 @@ impl H3Server {
         self.queue.record_served(stream.priority);
         if is_last {
             stream.output = StreamOutput::Ended;
+            let is_closed = stream.is_closed();
             self.queue.remove(&mut self.streams, slot);
-            self.remove_if_complete(number);
+            match is_closed {
+                true => self.streams.remove(number),
+                false => self.remove_if_complete(number),
+            }
         } else if stream.can_send() {
             self.queue.requeue(&mut self.streams, slot);
         } else {
