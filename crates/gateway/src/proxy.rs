@@ -314,7 +314,7 @@ impl ProxyHandler {
         let (Some(attempt), Some(group)) = (failed_attempt.attempt, self.servers.group()) else {
             return Err(failure);
         };
-        let now_ms = endpoint.pool.worker_handle(worker).timers.now_ms();
+        let now_ms = endpoint.pool().worker_handle(worker).timers.now_ms();
         attempt.report(outcome, now_ms);
         // `Cancelled`: the client disconnected, or no permit was free. Another server would not help.
         if outcome == AttemptOutcome::Cancelled {

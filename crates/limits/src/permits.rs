@@ -19,7 +19,7 @@ use crate::WaitCell;
 /// A limit, and the number of permits in use.
 #[derive(Debug)]
 pub struct ConcurrencyLimit {
-    /// 0 <= in_use <= max
+    /// 0 <= in_use <= max, except after `max` was lowered.
     in_use: AtomicUsize,
     max: AtomicUsize,
     /// The number of waiters; written while the queues are locked.
@@ -87,6 +87,12 @@ impl ConcurrencyLimit {
     pub fn raise(&self, max: usize) {
         self.max.fetch_max(max, SeqCst);
         // The higher limit may admit waiters.
+        self.admit_next(0);
+    }
+
+    /// Sets the limit to `max`. If it is lower than the number of permits in use, none are issued until enough are returned.
+    pub fn set_max(&self, max: usize) {
+        self.max.store(max, SeqCst);
         self.admit_next(0);
     }
 

@@ -14,11 +14,12 @@ use crate::ServerAddress;
 use crate::connector::{self, Connection, PoolConnector, PoolUnavailable};
 use crate::idle_connections::{ConnectionUse, IdleConnections};
 use crate::idle_reaper::{self, ReaperTarget};
+use crate::limit_claims::{LimitClaim, LimitClaims};
 
 /// The limits of a pool.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolLimits {
-    /// The maximum number of connections of all workers. May be raised.
+    /// The maximum number of connections of all workers, until it is raised or claimed.
     pub connections_max: usize,
     /// The maximum number of requests that wait for a connection.
     pub waiting_max: usize,
@@ -52,8 +53,8 @@ impl AcquireTimeouts {
 pub struct PoolCounters {
     /// The limit on connections.
     pub connections_max: usize,
-    /// How many more connections the limit allows.
-    pub free: usize,
+    /// Connections with a request, more than the limit for some time after the limit was lowered.
+    pub in_use: usize,
     /// Idle connections.
     pub idle: usize,
     /// Requests that wait for a connection.
@@ -76,6 +77,7 @@ pub struct ConnectionPool<O: PoolConnector> {
     idle_max: Duration,
     workers: Arc<[WorkerHandle]>,
     bound: Arc<ConcurrencyLimit>,
+    claims: Arc<LimitClaims>,
     state: Mutex<PoolState<O::PooledConnection>>,
 }
 
@@ -173,12 +175,14 @@ impl<O: PoolConnector> ConnectionPool<O> {
             stale: 0,
             failed: 0,
         };
+        let bound = ConcurrencyLimit::queued(limits.connections_max, count, limits.waiting_max);
         ConnectionPool {
             address,
             opener,
             age_ms_max: duration_ms(limits.age_max),
             idle_max: limits.idle_max,
-            bound: ConcurrencyLimit::queued(limits.connections_max, count, limits.waiting_max),
+            claims: LimitClaims::new(bound.clone()),
+            bound,
             workers,
             state: Mutex::new(state),
         }
@@ -187,6 +191,12 @@ impl<O: PoolConnector> ConnectionPool<O> {
     /// Raises the limit on connections to `connections_max`, if the limit is lower.
     pub fn raise(&self, connections_max: usize) {
         self.bound.raise(connections_max);
+    }
+
+    /// Claims a limit of `connections_max` connections for a user of the pool, until the claim is dropped. The pool's limit
+    /// is the largest claim. Connections above a lowered limit end with their requests.
+    pub fn claim(&self, connections_max: usize) -> LimitClaim {
+        self.claims.add(connections_max)
     }
 
     /// Closes all idle connections, and from now on each connection that is returned.
@@ -210,7 +220,7 @@ impl<O: PoolConnector> ConnectionPool<O> {
         let state = self.lock();
         PoolCounters {
             connections_max,
-            free: connections_max.saturating_sub(self.bound.in_use()),
+            in_use: self.bound.in_use(),
             idle: state.idle.len(),
             waiting: self.bound.waiting(),
             opened: state.opened,

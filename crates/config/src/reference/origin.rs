@@ -52,7 +52,7 @@ Interchangeable HTTP servers with load balancing, health checks and retries, for
             "connections",
             "1 to 65536",
             "1024",
-            "Connections to each server, of all workers together.",
+            "Connections to each server, of all workers together. Another origin with the same server has its own.",
         ),
         KeyReference::with_default(
             "connect_timeout",
@@ -166,7 +166,7 @@ timeout = "10m"
 
 Requests share connections: each worker has one to a server, and opens another, up to `connections`, if the requests in progress reach what the server
 allows (SETTINGS_MAX_CONCURRENT_STREAMS), at most 100. With `connections` open, further requests wait for a stream until `timeout`, or, if the server
-allows none, until `connect_timeout`, after which another server is tried. Request and response
+allows none, until `connect_timeout`, after which another server is tried. The first request on a new connection waits for the server's SETTINGS, for at most a second. Request and response
 pass at the same time without being buffered, with trailers; `timeout` of the route ends a call in which neither side sends anything. Before
 the response begins, `body_timeout` and `rate_min` of [`[limits]`](limits.md) apply to the request; `body_len_max` of the route (1 MiB) applies to all messages of a client together. A slow client stops the server: at most 256 KiB
 wait for it in memory, besides `response_buffering`. 64 KiB of a request body wait for a slow server.

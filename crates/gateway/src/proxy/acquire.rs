@@ -30,7 +30,7 @@ impl AcquiredConnection {
 impl OriginEndpoint {
     /// An open connection; does not wait.
     pub fn try_acquire(&self, worker: usize) -> Option<AcquiredConnection> {
-        if let Some(shared) = &self.shared {
+        if let Some(shared) = &self.connections.shared {
             if let Some(link) = shared.connections.try_get(worker) {
                 return Some(AcquiredConnection::Shared(link));
             }
@@ -38,7 +38,7 @@ impl OriginEndpoint {
                 return None;
             }
         }
-        let lease = self.pool.try_lease(worker)?;
+        let lease = self.pool().try_lease(worker)?;
         Some(AcquiredConnection::Exclusive(lease))
     }
 
@@ -52,12 +52,12 @@ impl OriginEndpoint {
         fresh: bool,
         timeouts: AcquireTimeouts,
     ) -> Result<AcquiredConnection, PoolUnavailable> {
-        let Some(shared) = &self.shared else {
-            let lease = self.pool.lease(worker, fresh, timeouts).await?;
+        let Some(shared) = &self.connections.shared else {
+            let lease = self.pool().lease(worker, fresh, timeouts).await?;
             return Ok(AcquiredConnection::Exclusive(lease));
         };
         if shared.prefers_h1.load(Relaxed) {
-            let lease = self.pool.lease(worker, fresh, timeouts).await?;
+            let lease = self.pool().lease(worker, fresh, timeouts).await?;
             return Ok(match self.start_link(shared, lease) {
                 Ok(link) => {
                     shared.connections.publish(&link);
@@ -69,7 +69,7 @@ impl OriginEndpoint {
         let start = |lease| self.start_link(shared, lease);
         let acquired = shared
             .connections
-            .get_or_lease(&self.pool, worker, timeouts, start);
+            .get_or_lease(self.pool(), worker, timeouts, start);
         Ok(match acquired.await? {
             SharedOrLease::Shared(link) => AcquiredConnection::Shared(link),
             SharedOrLease::Lease(lease) => AcquiredConnection::Exclusive(lease),
@@ -92,7 +92,7 @@ impl OriginEndpoint {
         Ok(H2Link::start(
             owner,
             worker,
-            self.pool.worker_handle(worker),
+            self.pool().worker_handle(worker),
         ))
     }
 }

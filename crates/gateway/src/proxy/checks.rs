@@ -164,7 +164,7 @@ impl HealthChecks {
 impl HealthCheck<Arc<OriginEndpoint>> for HealthProbe {
     async fn check(&self, endpoint: &Arc<OriginEndpoint>, _: &WorkerHandle) -> Result<(), String> {
         // The check uses a new connection, since a pooled one would not show whether the server accepts connections.
-        let link = endpoint.pool.connect(self.worker, self.timeouts).await;
+        let link = endpoint.pool().connect(self.worker, self.timeouts).await;
         let mut link =
             link.map_err(|unavailable| unavailable_text(&unavailable, self.timeouts, ""))?;
         if link.is_h2 {
@@ -201,7 +201,7 @@ impl HealthProbe {
         endpoint: &OriginEndpoint,
         link: Box<OriginLink>,
     ) -> Result<(), String> {
-        let worker_handle = endpoint.pool.worker_handle(self.worker);
+        let worker_handle = endpoint.pool().worker_handle(self.worker);
         let link = H2Link::start(LinkOwner::Own(link), self.worker, worker_handle);
         let mut exchange = link.begin(self.h2_head(endpoint.scheme == "https"));
         let status = loop {

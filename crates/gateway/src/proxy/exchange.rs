@@ -591,7 +591,7 @@ impl ProxyExchange {
             && !self.send_state.has_more()
             && lease.connection.http.is_idle()
         {
-            self.endpoint.pool.release(lease);
+            self.endpoint.pool().release(lease);
         }
     }
 
@@ -599,7 +599,7 @@ impl ProxyExchange {
     pub fn report(&mut self, outcome: AttemptOutcome) {
         self.endpoint.counters.count(outcome);
         if let Some(attempt) = self.attempt.take() {
-            let timers = &self.endpoint.pool.worker_handle(self.worker).timers;
+            let timers = &self.endpoint.pool().worker_handle(self.worker).timers;
             attempt.report(outcome, timers.now_ms());
         }
     }
@@ -641,7 +641,7 @@ impl ProxyExchange {
     }
 
     pub(super) fn executor(&self) -> ResponseExecutor {
-        ResponseExecutor::Worker(self.endpoint.pool.worker_handle(self.worker).clone())
+        ResponseExecutor::Worker(self.endpoint.pool().worker_handle(self.worker).clone())
     }
 }
 

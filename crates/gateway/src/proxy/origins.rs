@@ -22,7 +22,8 @@ use lowroad_origin::name_resolution::{
 };
 use lowroad_origin::retry::RetryLimits;
 use lowroad_origin::{
-    ConnectionPool, PoolLimits, ServerAddress, SharedConnections, Upstream, UpstreamTransport,
+    ConnectionPool, LimitClaim, PoolLimits, ServerAddress, SharedConnections, Upstream,
+    UpstreamTransport,
 };
 
 use tokio::runtime::Handle;
@@ -33,7 +34,10 @@ use super::endpoint_counters::EndpointCounters;
 use super::h2::STREAMS_MAX;
 use super::link::OriginConnector;
 use super::mirror::MirrorCounters;
-use super::servers::{OriginEndpoint, OriginGroup, OriginMembers, OriginServers, SharedEndpoint};
+use super::servers::{
+    OriginEndpoint, OriginGroup, OriginMembers, OriginServers, ReportedConnections,
+    ServerConnections, SharedEndpoint,
+};
 use super::sticky::{SessionCounters, SessionKey, StickySessions};
 
 /// The time after which idle connections are closed. It is shorter than the keep-alive timeout of common servers, so
@@ -78,15 +82,18 @@ impl CounterRegistry {
     }
 }
 
-/// The connection pools, one for each address and TLS setting.
+/// The connections of all origins to their servers.
 struct OriginPools {
     workers: Arc<[WorkerHandle]>,
-    pools: Mutex<HashMap<PoolKey, Weak<ConnectionPool<OriginConnector>>>>,
+    connections: Mutex<HashMap<PoolKey, Weak<ServerConnections>>>,
 }
 
-/// What all connections of a pool have in common.
+/// What all connections of a pool have in common. Origins with different names share none, since each has its own limit, and
+/// an HTTP/2 connection keeps its place in the limit while it is idle.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct PoolKey {
+    /// The name of the origin.
+    origin: String,
     address: ServerAddress,
     tls: Option<TlsKey>,
     protocol: OriginProtocol,
@@ -134,7 +141,7 @@ impl OriginRegistry {
             first_lookups: FirstLookups::default(),
             pools: Arc::new(OriginPools {
                 workers: workers.clone(),
-                pools: Mutex::default(),
+                connections: Mutex::default(),
             }),
             workers,
             counters: Arc::default(),
@@ -242,9 +249,9 @@ impl OriginRegistry {
             .values()
             .filter_map(Weak::upgrade)
             .collect();
-        let mut report = UpstreamReport::default();
-        for servers in in_use {
-            report.append(servers.status());
+        let (mut report, mut reported) = <(UpstreamReport, ReportedConnections)>::default();
+        for servers in &in_use {
+            report.append(servers.status(&mut reported));
         }
         // Servers with the same name share their counters, which must not be added up.
         let mut names = HashSet::new();
@@ -399,19 +406,21 @@ impl OriginPools {
         &self,
         address: ServerAddress,
         transport: &OriginTransport,
-    ) -> Arc<ConnectionPool<OriginConnector>> {
-        let mut pools = lock(&self.pools);
+    ) -> (Arc<ServerConnections>, LimitClaim) {
+        let mut all = lock(&self.connections);
         let key = PoolKey {
+            origin: transport.name.clone(),
             address,
             tls: transport.tls.clone(),
             protocol: transport.protocol,
         };
-        if let Some(pool) = pools.get(&key).and_then(Weak::upgrade) {
-            // Routes of different configurations share the pool: its limit is the largest limit of these routes.
-            pool.raise(transport.connections_max);
-            return pool;
+        if let Some(connections) = all.get(&key).and_then(Weak::upgrade) {
+            // Shared by the configurations before and after a reload, and by routes with the same URL: the limit is the
+            // largest of theirs.
+            let limit = connections.pool.claim(transport.connections_max);
+            return (connections, limit);
         }
-        pools.retain(|_, pool| pool.strong_count() > 0);
+        all.retain(|_, connections| connections.strong_count() > 0);
         let limits = PoolLimits {
             connections_max: transport.connections_max,
             // Routes already limit the number of requests.
@@ -425,9 +434,15 @@ impl OriginPools {
         };
         let pool =
             ConnectionPool::new(key.address.clone(), connector, limits, self.workers.clone());
+        let limit = pool.claim(transport.connections_max);
+        let shared = (transport.protocol != OriginProtocol::Http1).then(|| SharedEndpoint {
+            connections: SharedConnections::new(self.workers.len()),
+            prefers_h1: AtomicBool::new(false),
+        });
         let pool = Arc::new(pool);
-        pools.insert(key, Arc::downgrade(&pool));
-        pool
+        let connections = Arc::new(ServerConnections { pool, shared });
+        all.insert(key, Arc::downgrade(&connections));
+        (connections, limit)
     }
 }
 
@@ -446,15 +461,11 @@ impl OriginTransport {
             true => format!("origin {}", self.name),
             false => format!("origin {} at {url}", self.name),
         };
-        let pool = self.pools.get(address, self);
+        let (connections, limit) = self.pools.get(address, self);
         let counters = self.counters.get(&name);
-        let shared = (self.protocol != OriginProtocol::Http1).then(|| SharedEndpoint {
-            connections: SharedConnections::new(self.pools.workers.len()),
-            prefers_h1: AtomicBool::new(false),
-        });
         let (host, scheme) = (&self.host, self.scheme);
         let session_tag = self.sticky.as_ref().map_or(0, |it| it.tag_of(&name));
-        let endpoint = OriginEndpoint::new(name, pool, shared, host, scheme, counters);
+        let endpoint = OriginEndpoint::new(name, connections, limit, host, scheme, counters);
         Arc::new(endpoint.with_session_tag(session_tag))
     }
 }

@@ -1,5 +1,6 @@
 //! The servers of an origin, and the selection of one for each request: a single server, or a member of a group.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +15,7 @@ use lowroad_handler::{HandlerRequest, HandlerResponse, RouteProbe};
 use lowroad_http::fields::FieldLines;
 use lowroad_origin::group::{MemberHealth, MemberId, MemberStatus, NoMember, PickRequest, hash_of};
 use lowroad_origin::name_resolution::{self, NameWatch};
-use lowroad_origin::{ConnectionPool, SharedConnections, Upstream, UpstreamAttempt};
+use lowroad_origin::{ConnectionPool, LimitClaim, SharedConnections, Upstream, UpstreamAttempt};
 
 use super::checks::HealthChecks;
 use super::endpoint_counters::EndpointCounters;
@@ -26,10 +27,10 @@ use super::sticky::{SessionCookie, SessionCounters, SessionServer, StickySession
 pub struct OriginEndpoint {
     /// The name of the server in the log: `origin http://127.0.0.1:3000`.
     pub name: Box<str>,
-    /// The connection pool.
-    pub pool: Arc<ConnectionPool<OriginConnector>>,
-    /// The connections with HTTP/2, unless only HTTP/1.1 is used.
-    pub shared: Option<SharedEndpoint>,
+    /// The connections.
+    pub connections: Arc<ServerConnections>,
+    /// The limit on connections by the configuration.
+    _limit: LimitClaim,
     /// The value of Host for requests that use the server's own name.
     pub host: Box<[u8]>,
     /// The scheme: `http` or `https`.
@@ -45,6 +46,15 @@ pub struct OriginEndpoint {
     pub session_tag: u64,
 }
 
+/// The connections of an origin to a server. After a reload, the server of the new configuration shares them with that of
+/// the previous one.
+pub struct ServerConnections {
+    /// The connection pool.
+    pub pool: Arc<ConnectionPool<OriginConnector>>,
+    /// The connections with HTTP/2, unless only HTTP/1.1 is used.
+    pub shared: Option<SharedEndpoint>,
+}
+
 /// The multiplexed connections to a server.
 pub struct SharedEndpoint {
     /// The connections.
@@ -57,16 +67,16 @@ impl OriginEndpoint {
     /// Creates a server without recorded failures.
     pub fn new(
         name: String,
-        pool: Arc<ConnectionPool<OriginConnector>>,
-        shared: Option<SharedEndpoint>,
+        connections: Arc<ServerConnections>,
+        limit: LimitClaim,
         host: &str,
         scheme: &'static str,
         counters: Arc<EndpointCounters>,
     ) -> OriginEndpoint {
         OriginEndpoint {
             name: name.into(),
-            pool,
-            shared,
+            connections,
+            _limit: limit,
             host: host.as_bytes().into(),
             scheme,
             counters,
@@ -84,6 +94,11 @@ impl OriginEndpoint {
         }
     }
 
+    /// The connection pool.
+    pub fn pool(&self) -> &Arc<ConnectionPool<OriginConnector>> {
+        &self.connections.pool
+    }
+
     /// Records a failure, for status reports.
     pub fn record_failure(&self, reason: &str) {
         *self.last_failure() = Some(reason.into());
@@ -96,8 +111,12 @@ impl OriginEndpoint {
     }
 
     /// The state of the server, with its connections and its latest failure.
-    fn status(&self, origin: &str, member: Option<UpstreamMember>) -> UpstreamStatus {
-        let counts = self.pool.counts();
+    fn status(
+        &self,
+        origin: &str,
+        member: Option<UpstreamMember>,
+        reported: &mut ReportedConnections,
+    ) -> UpstreamStatus {
         UpstreamStatus {
             origin: origin.to_owned(),
             server: self.name.to_string(),
@@ -105,16 +124,31 @@ impl OriginEndpoint {
             requests: self.counters.requests(),
             connect_times: self.counters.connect_times(),
             response_times: self.counters.response_times(),
-            connections: UpstreamConnections {
-                in_use: counts.connections_max.saturating_sub(counts.free) as u64,
-                idle: counts.idle as u64,
-                waiting: counts.waiting as u64,
-                opened: counts.opened,
-                reused: counts.reused,
-                failed: counts.failed,
-            },
+            connections: reported.counts_of(&self.connections),
             unrepeated: self.counters.unretried(),
             latest_failure: self.last_failure().as_deref().map(str::to_owned),
+        }
+    }
+}
+
+/// The connections that a report contains already: those of several servers are counted once.
+#[derive(Default)]
+pub struct ReportedConnections(HashSet<*const ServerConnections>);
+
+impl ReportedConnections {
+    /// The counts of connections; nothing if the report contains them.
+    fn counts_of(&mut self, connections: &Arc<ServerConnections>) -> UpstreamConnections {
+        if !self.0.insert(Arc::as_ptr(connections)) {
+            return UpstreamConnections::default();
+        }
+        let counts = connections.pool.counts();
+        UpstreamConnections {
+            in_use: counts.in_use as u64,
+            idle: counts.idle as u64,
+            waiting: counts.waiting as u64,
+            opened: counts.opened,
+            reused: counts.reused,
+            failed: counts.failed,
         }
     }
 }
@@ -196,11 +230,11 @@ impl OriginServers {
     }
 
     /// The state of each server.
-    pub fn status(&self) -> UpstreamReport {
+    pub fn status(&self, reported: &mut ReportedConnections) -> UpstreamReport {
         let group = match &self.members {
             OriginMembers::One(endpoint) => {
                 return UpstreamReport {
-                    servers: vec![endpoint.status(&self.name, None)],
+                    servers: vec![endpoint.status(&self.name, None, reported)],
                     faults: Vec::new(),
                 };
             }
@@ -219,7 +253,7 @@ impl OriginServers {
         });
         let servers = members.iter().map(|(endpoint, status)| {
             let member = member(status, endpoint.counters.health());
-            endpoint.status(&self.name, Some(member))
+            endpoint.status(&self.name, Some(member), reported)
         });
         let faults = group.name_watches.iter().filter_map(NameWatch::failure);
         UpstreamReport {

@@ -104,7 +104,7 @@ impl Case {
 
     fn check_nothing_is_left(&self) {
         let counts = self.handler.pool().expect("one server");
-        assert_eq!(counts.free, counts.connections_max, "leave that was lost");
+        assert_eq!(counts.in_use, 0, "a permit that was lost");
         assert_eq!(counts.idle, 0, "kept for ever");
         assert_eq!(
             self.handler.requests_in_progress(),

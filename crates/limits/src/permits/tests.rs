@@ -96,9 +96,21 @@ fn queue_is_bounded_and_the_limit_can_be_raised() {
     let other = second.as_mut().poll(&mut context());
     assert!(matches!(other, Poll::Ready(Ok(_))));
     assert!(limit.try_acquire().is_none());
-    // The limit never decreases, since permits in use may rely on it.
     limit.raise(1);
     assert_eq!(limit.max(), 2);
+}
+
+#[test]
+fn lowered_limit_holds_once_permits_are_returned() {
+    let limit = ConcurrencyLimit::queued(2, 1, usize::MAX);
+    let (first, second) = (limit.try_acquire(), limit.try_acquire());
+    limit.set_max(1);
+    drop(first);
+    assert!(limit.try_acquire().is_none());
+    let mut waiter = pin!(limit.acquire(0, 0));
+    assert!(waiter.as_mut().poll(&mut context()).is_pending());
+    drop(second);
+    assert!(waiter.as_mut().poll(&mut context()).is_ready());
 }
 
 /// A new request must not overtake a waiter that was admitted but has not polled yet.

@@ -136,7 +136,7 @@ impl Case {
         self.world.alarm(end_ms);
         self.turn_until(|case| case.world.now_ms() >= end_ms);
         let counts = self.pool.counts();
-        assert_eq!(counts.free, counts.connections_max, "leave that was lost");
+        assert_eq!(counts.in_use, 0, "a permit that was lost");
         assert_eq!((counts.idle, counts.waiting), (0, 0), "kept for ever");
         assert_eq!(self.world.open_count(), 0, "connections that nobody closes");
         self.workers.check_all_released();

@@ -8,6 +8,7 @@ mod floods;
 mod grpc;
 mod h2_origin;
 mod origin_attacks;
+mod origin_limits;
 mod origins;
 mod peer;
 mod place;
