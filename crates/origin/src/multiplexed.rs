@@ -1,6 +1,7 @@
 //! Multiplexed connections: concurrent requests share a connection, for protocols that support it. The protocol drives
 //! the connections; this module chooses a connection for a request, and decides when to open another.
 
+use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lowroad_engine::WorkerHandle;
@@ -20,6 +21,11 @@ pub trait MultiplexedConnection: Send + Sync {
     /// Whether the server allows requests on the connection, apart from those in progress.
     fn allows_requests(&self) -> bool {
         true
+    }
+
+    /// Waits until the number of requests that the server allows is known.
+    fn settle(&self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
     }
 
     /// Whether the connection is closed.
@@ -145,6 +151,9 @@ impl<S: MultiplexedConnection> SharedConnections<S> {
             Ok(match start(lease) {
                 Ok(shared) => {
                     self.publish(&shared);
+                    // With the permit to open: the waiting requests don't open connections that they may not need, nor
+                    // do they use the connection beyond the server's limit.
+                    shared.settle().await;
                     SharedOrLease::Shared(shared)
                 }
                 Err(lease) => SharedOrLease::Lease(lease),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use lowroad_origin::{AcquireTimeouts, PoolUnavailable, SharedOrLease};
+use lowroad_origin::{AcquireTimeouts, MultiplexedConnection, PoolUnavailable, SharedOrLease};
 
 use super::h2::{H2Link, LinkOwner};
 use super::servers::{OriginEndpoint, SharedEndpoint};
@@ -61,6 +61,7 @@ impl OriginEndpoint {
             return Ok(match self.start_link(shared, lease) {
                 Ok(link) => {
                     shared.connections.publish(&link);
+                    link.settle().await;
                     AcquiredConnection::Shared(link)
                 }
                 Err(lease) => AcquiredConnection::Exclusive(lease),

@@ -19,7 +19,7 @@ use lowroad_http::proxy_protocol::{ProxyAddresses, write_v1, write_v2};
 use lowroad_http::status::StatusCode;
 use lowroad_origin::checks::{self, CheckSettings, HealthChange, HealthCheck};
 use lowroad_origin::group::MemberId;
-use lowroad_origin::{AcquireTimeouts, Upstream};
+use lowroad_origin::{AcquireTimeouts, MultiplexedConnection, Upstream};
 
 use super::connect_errors::unavailable_text;
 use super::h2::{H2Link, LinkOwner, RequestHead};
@@ -203,6 +203,7 @@ impl HealthProbe {
     ) -> Result<(), String> {
         let worker_handle = endpoint.pool().worker_handle(self.worker);
         let link = H2Link::start(LinkOwner::Own(link), self.worker, worker_handle);
+        link.settle().await;
         let mut exchange = link.begin(self.h2_head(endpoint.scheme == "https"));
         let status = loop {
             let event = poll_fn(|context| exchange.poll_event(context)).await;

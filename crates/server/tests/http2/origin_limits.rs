@@ -6,7 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
 
-use lowroad_http::h2::{ErrorCode, frame::kind, id};
+use lowroad_http::h2::frame::{kind, put_settings};
+use lowroad_http::h2::{ErrorCode, id};
 use lowroad_testkit::origin::TestOrigin;
 use lowroad_testkit::{TempFolder, TestClient, TestServer, wait_until};
 
@@ -223,4 +224,26 @@ fn burst_of_unsafe_requests_on_a_new_connection_loses_none() {
         assert_eq!(peer.receive_response(stream).status, 200);
     }
     assert_eq!(origin.requests().len(), 12);
+}
+
+/// A server may send its SETTINGS together with its first response only.
+#[test]
+fn origin_that_delays_its_settings_is_asked_without_them() {
+    let script = |connection: &mut OriginConnection, frame: &ReceivedFrame| {
+        if frame.head.kind == kind::HEADERS {
+            let mut settings = Vec::new();
+            put_settings(&[], &mut settings);
+            connection.raw(&settings);
+        }
+        answer_unless_held(connection, frame)
+    };
+    let origin = H2Origin::with_first_bytes(Vec::new(), script);
+    let folder = TempFolder::new();
+    let config = two_origins(&origin.url(), "connections = 1", "");
+    let front = TestServer::run(PROGRAM, &folder, &config);
+    let mut clients = ["/a/1", "/a/2"].map(|path| send_get(&front, path));
+    for client in &mut clients {
+        assert_eq!(client.response().status, 200);
+    }
+    assert_eq!(origin.connections(), 1);
 }

@@ -171,6 +171,7 @@ impl LinkDriver {
             text: &mut self.text,
         };
         while state.process_next(&mut turn_input)? {}
+        state.wake_if_settled();
         if state.has_answered {
             self.owner.mark_proven();
         }

@@ -1,7 +1,8 @@
 //! A connection that speaks HTTP/2, as its exchanges share it.
 
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
+use std::task::{Poll, Waker};
 
 use lowroad_engine::WorkerHandle;
 use lowroad_engine::tasks::WorkerTasks;
@@ -12,7 +13,7 @@ use lowroad_origin::MultiplexedConnection;
 use super::driver::{LinkDriver, LinkOwner};
 use super::exchange::H2Exchange;
 use super::slots::{ExchangeSlots, LinkFault, RequestHead};
-use super::{FIRST_STREAMS_MAX, SETTINGS, STREAMS_MAX};
+use super::{SETTINGS, SETTLE_TIME_MAX, STREAMS_MAX, UNSETTLED_STREAMS_MAX};
 use crate::proxy::forwarding::DateCache;
 
 /// A connection to an origin with concurrent requests.
@@ -35,6 +36,10 @@ pub struct LinkState {
     pub has_answered: bool,
     /// When the unanswered PING was sent.
     pub ping_ms: Option<u64>,
+    /// Whether requests are sent although the origin's settings are unknown.
+    pub presumes_settings: bool,
+    /// Woken when the settings arrive, or the connection ends.
+    pub settled: Option<Waker>,
     /// When the last exchange ended.
     pub idle_since_ms: u64,
     pub dates: DateCache,
@@ -69,6 +74,8 @@ impl H2Link {
             phase: LinkPhase::Open,
             has_answered: false,
             ping_ms: None,
+            presumes_settings: false,
+            settled: None,
             idle_since_ms: now_ms,
             dates: DateCache::default(),
             // The first poll of the task, which follows from spawning it, replaces this waker.
@@ -125,11 +132,24 @@ impl H2Link {
 }
 
 impl LinkState {
-    /// The maximum number of streams at present; 0 if the origin allows none (RFC 9113 §6.5.2).
+    /// The maximum number of streams at present; 0 if the origin allows none (RFC 9113 §6.5.2), or its settings are awaited.
     pub fn streams_max(&self) -> usize {
         match self.http.is_open() {
             true => STREAMS_MAX.min(self.http.streams_max() as usize),
-            false => FIRST_STREAMS_MAX,
+            false if self.presumes_settings => UNSETTLED_STREAMS_MAX,
+            false => 0,
+        }
+    }
+
+    /// Whether the maximum number of streams is known or presumed, or the connection has ended.
+    fn is_settled(&self) -> bool {
+        self.http.is_open() || self.presumes_settings || self.phase != LinkPhase::Open
+    }
+
+    /// Wakes the request that waits for the settings, if it need not wait any longer.
+    pub fn wake_if_settled(&mut self) {
+        if self.is_settled() {
+            self.settled.take().into_iter().for_each(Waker::wake);
         }
     }
 
@@ -137,6 +157,7 @@ impl LinkState {
     pub fn close(&mut self, fault: &LinkFault) {
         self.phase = LinkPhase::Closed;
         self.slots.fail_all(fault);
+        self.wake_if_settled();
     }
 }
 
@@ -151,6 +172,22 @@ impl MultiplexedConnection for H2Link {
         state.phase == LinkPhase::Open
             && state.ping_ms.is_none()
             && state.slots.len() < state.streams_max()
+    }
+
+    async fn settle(&self) {
+        let settled = poll_fn(|context| {
+            let mut state = self.lock();
+            if state.is_settled() {
+                return Poll::Ready(());
+            }
+            state.settled = Some(context.waker().clone());
+            Poll::Pending
+        });
+        if self.timers.timeout(SETTLE_TIME_MAX, settled).await.is_err() {
+            let mut state = self.lock();
+            state.presumes_settings = true;
+            state.driver.wake_by_ref();
+        }
     }
 
     fn allows_requests(&self) -> bool {

@@ -32,8 +32,11 @@ use lowroad_limits::{CellRate, RequestRate};
 
 /// The maximum number of concurrent requests on a connection, if the origin allows as many.
 pub const STREAMS_MAX: usize = 100;
-/// The maximum number of requests before the origin's settings are known.
-const FIRST_STREAMS_MAX: usize = 16;
+/// The maximum number of requests while the origin's settings are unknown for longer than [`SETTLE_TIME_MAX`].
+const UNSETTLED_STREAMS_MAX: usize = 16;
+/// How long requests wait for the origin's settings. Most origins send them as soon as the connection is open; a request that
+/// is sent earlier may exceed the origin's limit, and is refused.
+const SETTLE_TIME_MAX: Duration = Duration::from_secs(1);
 /// The length of a request body's part that waits for windows, from which on no more is accepted.
 const UPLOAD_LEN_MAX: usize = 64 << 10;
 /// The length of unsent output, from which on neither bodies are added nor input is read.
