@@ -80,6 +80,7 @@ pub use schema::*;
 pub use secret::{SECRET_LEN_MAX, SecretSource, SecretText, secret_text};
 pub use source::{ConfigFiles, DiskFiles, FILES_MAX, INCLUDE_DEPTH_MAX, TEXT_LEN_MAX};
 pub use start_tables::StartTables;
+pub use tls::HSTS;
 
 use reader::{ConfigSection, ConfigSource, KeyPosition};
 use site_marks::SiteMarks;

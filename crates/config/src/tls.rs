@@ -17,8 +17,8 @@ use crate::{
 
 /// One year, the minimum for HSTS preload lists.
 const HSTS_DEFAULT: &str = "max-age=31536000";
-/// The field of HSTS (RFC 6797).
-const HSTS: &str = "Strict-Transport-Security";
+/// The field of HSTS (RFC 6797). It is for responses over TLS only (§7.2).
+pub const HSTS: &str = "Strict-Transport-Security";
 
 /// Reads the TLS settings of a site; also returns the positions of its addresses.
 pub(crate) fn tls(section: ConfigSection<'_>) -> (TlsConfig, Vec<KeyPosition>) {

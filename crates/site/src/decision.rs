@@ -259,11 +259,19 @@ impl<W: Effects> RequestDecider<'_, W> {
         let (site, host) = (found.site, &name[..found.host_len]);
         responder.exchange.metric_scope = site.metric_scope.number();
         self.effects.trace(TraceEvent::Site(site));
+        // For refusals before the path is known.
+        if site.has_hsts {
+            responder.omit_hsts(site);
+        }
         if let Some(access_policy) = &site.access_policy
             && let Err(status) =
                 access::identify_client(access_policy, self.effects, site, responder)
         {
             return generated_response(status);
+        }
+        // A trusted proxy may have reported the scheme.
+        if site.has_hsts {
+            responder.omit_hsts(site);
         }
         // The response is 421 if the TLS connection was made for a name with other certificates (RFC 9110 §15.5.20).
         if let Some(tls) = &responder.exchange.tls
@@ -357,7 +365,9 @@ impl<W: Effects> RequestDecider<'_, W> {
         if let Some(canonical) = canonical {
             return canonical.redirect(self.effects, &context, responder);
         }
-        if site.has_request_fields() && context.set_request_fields(self.effects, responder) {
+        if context.has_request_fields(responder.exchange)
+            && context.set_request_fields(self.effects, responder)
+        {
             // The soft-interrupt level would send the fields of one response to all clients.
             self.effects.trace(TraceEvent::HasAccessRules);
             if let Some(status) = responder.refuse_level(context.site_path()) {
@@ -468,7 +478,9 @@ impl<W: Effects> RequestDecider<'_, W> {
             is_fallback: pending.is_fallback,
             rewritten_target: pending.rewritten_target.as_ref(),
         };
-        if pending.site.has_request_fields() || responder.exchange.authentication.is_some() {
+        if context.has_request_fields(responder.exchange)
+            || responder.exchange.authentication.is_some()
+        {
             context.set_request_fields(self.effects, responder);
         }
         let mut lookup = ResponseLookup {

@@ -5,7 +5,7 @@ mod extra_headers;
 mod grpc_error;
 
 use bytes::Bytes;
-use lowroad_config::{BandwidthLimit, FixedResponse};
+use lowroad_config::{BandwidthLimit, FixedResponse, HSTS};
 use lowroad_engine::service::ConnectionRefusal;
 use lowroad_engine::{
     BodyPart, Exchange, FieldChanges, HeadBuilder, PreparedResponse, ResponseRate, ResponseWriter,
@@ -28,7 +28,7 @@ use lowroad_site_rules::SiteFields;
 use lowroad_store::object::{BodyLocation, Representation};
 
 use crate::is_from_daemon;
-use crate::sites::SitePath;
+use crate::sites::{Site, SitePath};
 use extra_headers::ProgramFields;
 pub use extra_headers::{ExtraHeaders, HeaderLines};
 use grpc_error::GrpcError;
@@ -325,6 +325,15 @@ impl RequestResponder<'_, '_> {
         StatusCode::RANGE_NOT_SATISFIABLE
     }
 
+    /// Sets the only change to the fields of a response: without TLS, Strict-Transport-Security is omitted.
+    pub fn omit_hsts(&mut self, site: &Site) {
+        let mut changes = FieldChanges::default();
+        if site.omits_hsts(self.exchange) {
+            changes.omitted.push(HSTS.into());
+        }
+        self.response.set_field_changes(changes);
+    }
+
     /// Answers OPTIONS; all other methods get 405.
     pub fn other_method(&mut self, site_path: SitePath<'_>) -> StatusCode {
         if self.request.method != Method::Options {
@@ -354,7 +363,7 @@ impl RequestResponder<'_, '_> {
         let status = StatusCode::NO_CONTENT;
         let rules = SiteFields::new(&site_path.site.rules, site_path.path, status);
         // The changes for other responses would omit these fields.
-        self.response.set_field_changes(FieldChanges::default());
+        self.omit_hsts(site_path.site);
         let mut head = self.response.head(status);
         for (name, value) in fields {
             head.field(name, value);

@@ -20,8 +20,8 @@ use lowroad_access_control::{AccessPolicy, RuleResources};
 use lowroad_cache::query_rules::QueryRules;
 use lowroad_config as config;
 use lowroad_config::{PrefixSet, SiteName};
-use lowroad_engine::ListenerId;
 use lowroad_engine::tls_session::TlsInfo;
+use lowroad_engine::{Exchange, ListenerId};
 use lowroad_files::error_pages::ErrorPages;
 use lowroad_http::host;
 use lowroad_metrics::{MetricScope, ScopeRegistry};
@@ -86,6 +86,8 @@ pub struct Site {
     pub has_internal_redirects: bool,
     /// The metric scope of requests that no route answers.
     pub metric_scope: MetricScope,
+    /// Whether responses over TLS have Strict-Transport-Security.
+    pub has_hsts: bool,
     identity: SiteFingerprint,
 }
 
@@ -455,6 +457,13 @@ impl Site {
         self.rules.header_patterns.depend_on_request() || self.path_conditions.is_some()
     }
 
+    /// Whether a response must not have the site's Strict-Transport-Security: it is for clients that use TLS (RFC 6797
+    /// §7.2).
+    #[inline]
+    pub fn omits_hsts(&self, exchange: &Exchange) -> bool {
+        self.has_hsts && !exchange.is_https()
+    }
+
     fn new(
         rules: &config::SiteConfig,
         identity: SiteFingerprint,
@@ -475,6 +484,7 @@ impl Site {
             metric_scope: MetricScope::default(),
             path_conditions: None,
             maintenance: Arc::default(),
+            has_hsts: rules.tls.as_ref().is_some_and(|tls| tls.hsts.is_some()),
             identity,
         }
     }

@@ -263,7 +263,7 @@ pub(super) const TLS: TableReference = TableReference {
         KeyReference::with_default("min_version", "`\"1.2\"` or `\"1.3\"`", "\"1.2\"", "The oldest version. The same for all sites of an address."),
         KeyReference::with_default("strict_sni", "boolean", "false", "Refuse handshakes with no name (SNI), or with one that no certificate of the address has; otherwise they get the certificate of the default site, or of the first. Applies to the whole address if one of its sites has it."),
         KeyReference::with_default("redirect", "boolean", "false", "Redirect requests at the site's `listen` in `[[site]]` to https: GET and HEAD with 301, others with 308."),
-        KeyReference::with_default("hsts", "boolean or text", "false", "Send Strict-Transport-Security: `true` for a year, or the field's value. Needs `redirect`, or a site without plain listeners."),
+        KeyReference::with_default("hsts", "boolean or text", "false", "Send Strict-Transport-Security: `true` for a year, or the field's value. Needs `redirect`, or a site without plain listeners. It is never sent over plain http (RFC 6797)."),
     ],
     notes: r#"
 Certificates are selected by the name in the handshake (SNI), sites by Host. A client without SNI receives the certificate of the address's

@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use lowroad_testkit::TestServer;
 use lowroad_testkit::origin::TestOrigin;
+use lowroad_testkit::{TestClient, TestServer};
 
 use super::support::{PROGRAM, Place, VERSIONS, run};
 
@@ -164,4 +164,52 @@ fn explain_accepts_https_urls() {
         b"",
     );
     assert!(!said.text().contains("200 OK"), "{}", said.all());
+}
+
+/// Some requests are answered over plain http although the site redirects: those without a host, refused ones, and
+/// challenges of ACME.
+#[test]
+fn hsts_is_sent_over_tls_only() {
+    const PATHS: [&str; 4] = [
+        "/file",
+        "/missing",
+        "/%00",
+        "/.well-known/acme-challenge/token",
+    ];
+    let place = Place::new();
+    place.certify("a", &["a.example"]);
+    place.folder.file("site/file", "hello");
+    place
+        .folder
+        .file("site/.well-known/acme-challenge/token", "answer");
+    let keys = "names = [\"a.example\", \"_\"]\nlisten = \"127.0.0.2:0\"";
+    let server = place.run(&place.site("a", keys, "redirect = true\nhsts = true"));
+    let (plain, tls) = both(&server);
+    let encrypted = |path: &str| {
+        let url = format!("https://a.example{path}");
+        let got = place.fetch(tls, &["-D", "-", "-o", "/dev/null", &url]);
+        got.to_ascii_lowercase()
+            .contains("strict-transport-security")
+    };
+    // The responses are stored by requests of one scheme, and used by the other.
+    for path in PATHS {
+        assert!(encrypted(path), "{path}");
+        for host in ["HTTP/1.0\r\n", "HTTP/1.1\r\nHost: a.example\r\n"] {
+            let mut client = TestClient::connect(plain);
+            client.send(format!("GET {path} {host}\r\n"));
+            let head = client.response().dateless_head();
+            let has_hsts = head.to_ascii_lowercase().contains("strict-transport");
+            assert!(!has_hsts, "{path}: {head}");
+        }
+        assert!(encrypted(path), "{path} again");
+    }
+    for preflight in [
+        "OPTIONS * HTTP/1.1\r\nHost: a.example\r\n\r\n",
+        "OPTIONS /file HTTP/1.0\r\n\r\n",
+    ] {
+        let mut client = TestClient::connect(plain);
+        client.send(preflight);
+        let head = client.response().dateless_head();
+        assert!(!head.contains("Strict-Transport"), "{head}");
+    }
 }

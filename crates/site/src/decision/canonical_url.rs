@@ -103,7 +103,7 @@ impl CanonicalUrl {
             return generated_response(responder.redirect_to_canonical(None, &location));
         }
         // Otherwise the fields are set later in the decision, which ends here.
-        if context.site.has_request_fields() {
+        if context.has_request_fields(responder.exchange) {
             context.set_request_fields(effects, responder);
         }
         let site_path = Some(context.site_path());

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use lowroad_access_control::AccessRule;
-use lowroad_config::{CorsConfig, RequestPath};
-use lowroad_engine::FieldChanges;
+use lowroad_config::{CorsConfig, HSTS, RequestPath};
+use lowroad_engine::{Exchange, FieldChanges};
 use lowroad_http::request::OwnedRequest;
 use lowroad_http::status::StatusCode;
 use lowroad_request_conditions::ConditionInput;
@@ -116,6 +116,12 @@ impl RequestContext<'_> {
         }
     }
 
+    /// Whether [`RequestContext::set_request_fields`] is needed.
+    #[inline]
+    pub fn has_request_fields(&self, exchange: &Exchange) -> bool {
+        self.site.has_request_fields() || self.site.omits_hsts(exchange)
+    }
+
     /// Sets the fields of the response that depend on the request: those with variables, and those that
     /// describe the conditions of redirects and rewrites to caches. Returns whether rules with variables apply.
     #[inline(never)]
@@ -141,12 +147,17 @@ impl RequestContext<'_> {
         let mut dependence = self.response_dependence();
         // Unlike with Authorization, caches in front may share the response to a request with a cookie.
         dependence.is_private |= responder.exchange.authentication.is_some();
+        let omits_hsts = self.site.omits_hsts(responder.exchange);
         if !rules.depends_on_request() && cors.is_none() {
             let mut changes = FieldChanges {
                 is_private: dependence.is_private,
                 ..FieldChanges::default()
             };
             dependence.write_vary(&mut changes.lines);
+            if omits_hsts {
+                changes.omitted.push(HSTS.into());
+                effects.trace(TraceEvent::Fields(&changes));
+            }
             responder.response.set_field_changes(changes);
             return false;
         }
@@ -159,6 +170,9 @@ impl RequestContext<'_> {
         let mut fields = rules.request_fields(path, &self.facts(responder), &is_met);
         if let Some(rule) = cors {
             add_cors_fields(rule, request_origin(responder.request), &mut fields);
+        }
+        if omits_hsts {
+            fields.remove(HSTS);
         }
         let mut changes = FieldChanges {
             lines: fields.encoded_lines(),

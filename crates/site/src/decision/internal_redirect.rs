@@ -314,7 +314,7 @@ fn continue_with_target<W: Effects>(
         rewritten_target: Some(&rewritten),
     };
     effects.trace(TraceEvent::Path(&context));
-    if site.has_request_fields() {
+    if context.has_request_fields(responder.exchange) {
         context.set_request_fields(effects, responder);
     }
     if !has_required_certificate(&context.matches, responder.exchange) {
