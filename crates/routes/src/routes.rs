@@ -234,6 +234,29 @@ impl Route {
         }
     }
 
+    /// Describes the errors that error pages replace; `pages`: the statuses for which the site has a page. `None` without
+    /// such errors.
+    pub fn describe_intercepted_errors(&self, pages: &str) -> Option<String> {
+        match &self.intercepted_errors {
+            InterceptedErrors::None => None,
+            InterceptedErrors::WithPage => Some(match pages {
+                "" => "none is replaced: the site has no error_pages".to_owned(),
+                pages => format!("{pages} are replaced by the site's pages"),
+            }),
+            InterceptedErrors::Listed(errors) => {
+                let items = errors.iter().map(|(range, status)| {
+                    let (range, status) = (range.to_string(), status.to_string());
+                    match range == status {
+                        true => range,
+                        false => format!("{range} as {status}"),
+                    }
+                });
+                let errors = items.collect::<Vec<_>>().join(", ");
+                Some(format!("{errors} are replaced by the site's pages"))
+            }
+        }
+    }
+
     /// Whether a response was ever stored.
     pub fn is_storing(&self) -> bool {
         self.has_stored.load(Relaxed)

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -118,6 +119,7 @@ impl ExplainedRequest<'_> {
             let (name, _) = field.split_once(':').unwrap_or_default();
             name.trim().eq_ignore_ascii_case("host")
         };
+        let authority = without_default_port(authority, is_https(self.url));
         let mut head = format!("{} {target} HTTP/1.1\r\n", self.method);
         if !self.fields.iter().any(is_host) {
             let _ = write!(head, "Host: {authority}\r\n");
@@ -219,6 +221,10 @@ struct TraceNotes {
     /// The length and the media type.
     content: Option<String>,
     route: Option<String>,
+    /// The statuses for which the site has an error page.
+    error_pages: String,
+    /// The errors of the route that error pages replace.
+    intercepted_errors: Option<String>,
     /// The level that answers unless a later step sets another.
     answering_level: &'static str,
     class: Option<String>,
@@ -351,6 +357,7 @@ impl Effects for ExplainTrace<'_> {
                     _ => format!("root {}", site.rules.base().display()),
                 };
                 notes.site = Some(format!("{} ({root})", site.rules.label));
+                notes.error_pages = page_statuses(&site.rules.config.error_pages);
             }
             TraceEvent::Bandwidth(limit) => {
                 let (rate, after) = (limit.bytes_per_s, limit.after);
@@ -411,6 +418,10 @@ impl Effects for ExplainTrace<'_> {
                 let private = changes
                     .is_private
                     .then(|| "Cache-Control: private".to_owned());
+                notes.site_fields.retain(|line| {
+                    let name = line.split(':').next().unwrap_or_default();
+                    !changes.omits(name.as_bytes())
+                });
                 // A rewrite replaces the changes of the path before.
                 notes.fields = lines.chain(omitted).chain(private).collect();
             }
@@ -443,6 +454,7 @@ impl Effects for ExplainTrace<'_> {
             TraceEvent::Chosen(object) => notes.record_chosen(object, self.view.object_len_max),
             TraceEvent::Route(route) => {
                 notes.route = Some(route.label.clone());
+                notes.intercepted_errors = route.describe_intercepted_errors(&notes.error_pages);
                 notes.answering_level = match route.is_origin {
                     true => "origin: fetched from it",
                     false => "handler: generated for each request",
@@ -634,6 +646,9 @@ impl TraceNotes {
         if let Some(route) = &self.route {
             line(out, "route", route);
         }
+        if let Some(errors) = &self.intercepted_errors {
+            line(out, "errors", errors);
+        }
         if let Some(bandwidth) = &self.bandwidth {
             line(out, "rate", bandwidth);
         }
@@ -660,6 +675,19 @@ impl TraceNotes {
 fn alias(rules: &SiteRules, path: &[u8]) -> Option<String> {
     let (alias, folder, _) = rules.alias(path)?;
     Some(format!("{} is {}", alias.path, folder.display()))
+}
+
+/// The statuses with an error page: `404, 5xx`.
+fn page_statuses(pages: &BTreeMap<u16, String>) -> String {
+    let mut texts = Vec::new();
+    for class in [4, 5] {
+        let statuses = pages.range(class * 100..(class + 1) * 100);
+        match statuses.clone().count() {
+            100 => texts.push(format!("{class}xx")),
+            _ => texts.extend(statuses.map(|(status, _)| status.to_string())),
+        }
+    }
+    texts.join(", ")
 }
 
 /// The path and query, as the client sent them.
@@ -710,6 +738,13 @@ fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// The authority as clients send it in Host: without the default port (RFC 9110 §4.2.3). The port is a part of the key of stored
+/// responses.
+fn without_default_port(authority: &str, is_https: bool) -> &str {
+    let suffix = format!(":{}", default_port(is_https));
+    authority.strip_suffix(&suffix).unwrap_or(authority)
+}
+
 /// Splits a URL into its authority and its target.
 pub fn split(url: &str) -> (&str, String) {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
@@ -723,6 +758,28 @@ pub fn split(url: &str) -> (&str, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn statuses_of_pages_are_joined() {
+        let page = |status| (status, String::new());
+        let pages = [404, 410].into_iter().chain(500..600).map(page);
+        assert_eq!(page_statuses(&pages.collect()), "404, 410, 5xx");
+        assert_eq!(page_statuses(&BTreeMap::new()), "");
+    }
+
+    #[test]
+    fn default_port_is_not_sent() {
+        for (authority, is_https, expected) in [
+            ("a:80", false, "a"),
+            ("a:80", true, "a:80"),
+            ("[::1]:443", true, "[::1]"),
+            ("[::80]", false, "[::80]"),
+            ("a:8080", false, "a:8080"),
+        ] {
+            let sent = without_default_port(authority, is_https);
+            assert_eq!(sent, expected, "{authority}");
+        }
+    }
 
     #[test]
     fn a_value_can_neither_add_lines_nor_control_the_terminal() {

@@ -400,6 +400,12 @@ fn error_pages_replace_errors_of_origins() {
     assert_eq!(got.field("www-authenticate"), Some("Basic realm=\"x\""));
     assert_eq!(got.field("x-own"), None);
     assert_eq!(got.field("cache-control"), Some("no-store"));
+    for path in ["/o/404", "/o/stored"] {
+        let told = place.explain(path);
+        let expected = "401, 404 are replaced by the site's pages";
+        assert!(told.contains(expected), "{told}");
+    }
+    assert!(!place.explain("/p/404").contains("replaced"));
     // The origin's response is stored as it is, and replaced when it is sent.
     let stored = origin
         .requests()
@@ -442,6 +448,9 @@ fn error_pages_have_another_status() {
             "{path}"
         );
     }
+    let told = place.explain("/o/x");
+    let expected = "404 as 200, 501 as 500, 5xx as 503 are replaced";
+    assert!(told.contains(expected), "{told}");
     // A status precedes its class; there is no page for 500 or 501.
     let got = place.get("/o/501");
     assert!(
