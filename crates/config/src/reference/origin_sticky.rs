@@ -68,6 +68,9 @@ sticky = { lifetime = "8h", secret = { file = "/etc/lowroad/sticky.key" } }
   loses its sessions when a primary server is healthy again.
 - A forged or expired cookie is ignored and replaced. `lowroad status` counts requests by `sticky.kept`, `begun`, `moved`, `stale` (expired, or for a
   server that is gone) and `forged`.
+- Of several cookies with the name, the last 8 are verified, and the last valid one counts (`sticky.crowded` counts requests with more). Browsers send
+  cookies with longer paths first, so those of a neighbouring host, which can set cookies for the whole domain, precede this one. Over https,
+  `cookie = "__Host-NAME"` keeps them out: no other host can set such a cookie.
 - A cache stores a response without the cookie (`Cache-Control: private="set-cookie"` is added). If the application sets a cookie as well, or
   has a lifetime in CDN-Cache-Control, the response becomes private. A stored response, 206 and 304 set no cookie.
 - An origin with one server that is an address needs no cookie, and sets none.

@@ -182,7 +182,11 @@ impl OriginRegistry {
     /// Counters of all origins by their names in the status.
     pub fn counts(&self) -> Vec<(&'static str, u64)> {
         let sessions = self.session_counters.list().into_iter();
-        sessions.chain(self.mirror_counters.list()).collect()
+        let lookups = [("lookups.delayed", system_lookups::delayed())];
+        sessions
+            .chain(self.mirror_counters.list())
+            .chain(lookups)
+            .collect()
     }
 
     /// Starts the look-ups of the names of a configuration's origins, which [`OriginRegistry::get`] waits for. All have the

@@ -328,8 +328,10 @@ impl OriginServers {
 
     /// The session cookie of a request; `None` without sticky sessions.
     pub fn session(&self, request: &HandlerRequest) -> Option<SessionCookie> {
-        let sticky = self.group()?.sticky.as_ref()?;
-        Some(sticky.read(request.fields(), unix_s()))
+        let group = self.group()?;
+        let sticky = group.sticky.as_ref()?;
+        let counters = &group.session_counters;
+        Some(sticky.read_counted(request.fields(), unix_s(), counters))
     }
 
     /// Adds the session cookie to the response of a server, if the request needs another one than `read`.

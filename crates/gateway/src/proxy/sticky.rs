@@ -21,7 +21,7 @@ use super::servers::cookies;
 const SIGNATURE_LEN: usize = 16;
 /// The length of the signed part in bytes: the tag, and the end of the validity.
 const SIGNED_LEN: usize = 16;
-/// How many cookies of the name are verified: a request full of them must not cost a signature each.
+/// How many cookies of the name are verified, the last ones: a request full of them must not cost a signature each.
 const COOKIES_MAX: usize = 8;
 /// The end of the validity of a cookie without a lifetime.
 const UNLIMITED: u64 = u64::MAX;
@@ -37,17 +37,19 @@ pub struct SessionCounters {
     moved: AtomicU64,
     stale: AtomicU64,
     forged: AtomicU64,
+    crowded: AtomicU64,
 }
 
 impl SessionCounters {
     /// The counters by their names in the status.
-    pub fn list(&self) -> [(&'static str, u64); 5] {
+    pub fn list(&self) -> [(&'static str, u64); 6] {
         [
             ("sticky.kept", &self.kept),
             ("sticky.begun", &self.begun),
             ("sticky.moved", &self.moved),
             ("sticky.stale", &self.stale),
             ("sticky.forged", &self.forged),
+            ("sticky.crowded", &self.crowded),
         ]
         .map(|(name, count)| (name, count.load(Relaxed)))
     }
@@ -162,20 +164,36 @@ impl StickySessions {
             .map_or(0, |first| u64::from_be_bytes(*first))
     }
 
-    /// The first valid cookie among the fields of a request. A browser may send several with the same name: those of
-    /// other paths and domains (RFC 6265 §5.4), which another server or an attacker on a neighbouring host has set.
+    /// The last valid cookie among the fields of a request. A browser may send several with the same name: those of other
+    /// paths and domains, which another server or an attacker on a neighbouring host has set. It sends those with longer
+    /// paths first (RFC 6265 §5.4), so the cookie of this server, whose path is `/`, is among the last.
     pub fn read(&self, fields: FieldLines<'_>, unix_s: u64) -> SessionCookie {
         let mut found = SessionCookie::Missing;
-        for value in cookies(fields, self.cookie.as_bytes()).take(COOKIES_MAX) {
+        let all = || cookies(fields.clone(), self.cookie.as_bytes());
+        for value in all().skip(all().count().saturating_sub(COOKIES_MAX)) {
             let read = self.read_value(value, unix_s);
-            match (read, found) {
-                (SessionCookie::Server { .. }, _) => return read,
+            found = match (read, found) {
+                (SessionCookie::Server { .. }, _) => read,
+                (_, SessionCookie::Server { .. }) => found,
                 // An expired cookie is a session that has ended, and explains more than a foreign one.
-                (_, SessionCookie::Expired) => {}
-                _ => found = read,
-            }
+                (_, SessionCookie::Expired) => found,
+                _ => read,
+            };
         }
         found
+    }
+
+    /// Reads the cookie of a request to answer, and counts requests of which not all cookies are verified.
+    pub fn read_counted(
+        &self,
+        fields: FieldLines<'_>,
+        unix_s: u64,
+        counters: &SessionCounters,
+    ) -> SessionCookie {
+        if cookies(fields.clone(), self.cookie.as_bytes()).count() > COOKIES_MAX {
+            counters.crowded.fetch_add(1, Relaxed);
+        }
+        self.read(fields, unix_s)
     }
 
     fn read_value(&self, value: &[u8], unix_s: u64) -> SessionCookie {

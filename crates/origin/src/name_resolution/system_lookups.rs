@@ -6,6 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -22,6 +23,14 @@ type LookupSender = oneshot::Sender<io::Result<NameAnswer>>;
 
 /// The look-ups of all workers and configurations.
 static LOOKUPS: Mutex<Option<LookupQueue>> = Mutex::new(None);
+
+/// The look-ups that waited for a thread.
+static DELAYED: AtomicU64 = AtomicU64::new(0);
+
+/// The number of look-ups that have waited for a thread.
+pub fn delayed() -> u64 {
+    DELAYED.load(Relaxed)
+}
 
 /// The look-ups in progress, and those that wait for a thread.
 #[derive(Default)]
@@ -60,6 +69,9 @@ impl LookupQueue {
             self.waiting.push_back(key);
         }
         let starts_thread = is_new && self.threads < THREADS_MAX;
+        if is_new && !starts_thread {
+            DELAYED.fetch_add(1, Relaxed);
+        }
         self.threads += usize::from(starts_thread);
         starts_thread
     }
@@ -138,7 +150,9 @@ mod tests {
             queue.add(key(number), sender)
         };
         let started = (0..THREADS_MAX + 5).map(|number| add(&mut queue, number));
+        let before = delayed();
         assert_eq!(started.filter(|it| *it).count(), THREADS_MAX);
+        assert_eq!(delayed() - before, 5);
         for number in 0..THREADS_MAX {
             assert_eq!(queue.next(), Some(key(number)));
         }

@@ -8,7 +8,7 @@ use crate::running_server::RunningServer;
 /// A counter's name in `lowroad status`, and the metric's kind, name and help text.
 type NamedCounter = (&'static str, MetricKind, &'static str, &'static str);
 
-const COUNTERS: [NamedCounter; 32] = [
+const COUNTERS: [NamedCounter; 34] = [
     (
         "mirror.sent",
         MetricKind::Counter,
@@ -62,6 +62,18 @@ const COUNTERS: [NamedCounter; 32] = [
         MetricKind::Counter,
         "lowroad_sticky_forged",
         "Requests with a session cookie without a valid signature.",
+    ),
+    (
+        "sticky.crowded",
+        MetricKind::Counter,
+        "lowroad_sticky_crowded",
+        "Requests with more than 8 cookies of a session cookie's name, of which the last 8 were verified.",
+    ),
+    (
+        "lookups.delayed",
+        MetricKind::Counter,
+        "lowroad_lookups_delayed",
+        "Look-ups of names by the system's resolver that waited because 16 others were in progress.",
     ),
     (
         "pages.over_memory",

@@ -56,7 +56,7 @@ fn cookie_names_its_server_without_the_address() {
 }
 
 #[test]
-fn first_valid_cookie_of_the_name_counts() {
+fn last_valid_cookie_of_the_name_counts() {
     let sessions = StickySessions::new(&config(Some(100)), "app", &[1; 32]);
     let set = |tag| sessions.set_cookie(&server(tag));
     let (first, second) = (set(7), set(8));
@@ -65,15 +65,25 @@ fn first_valid_cookie_of_the_name_counts() {
         tag: 7,
         is_due: false,
     };
-    let twice = format!("forged; s={first}; s={second}");
+    let twice = format!("forged; s={second}; s={first}; s=0");
     assert_eq!(read(&sessions, &twice, 1_000), server);
     assert_eq!(read(&sessions, &twice, 1_100), SessionCookie::Expired);
     let expired = format!("{first}; s=forged");
     assert_eq!(read(&sessions, &expired, 1_100), SessionCookie::Expired);
     assert_eq!(read(&sessions, "0; s=1", 1_000), SessionCookie::Forged);
     // A request full of cookies does not cost a signature for each.
-    let late = format!("{}{first}", "0; s=".repeat(COOKIES_MAX));
-    assert_eq!(read(&sessions, &late, 1_000), SessionCookie::Forged);
+    let early = format!("{first}{}", "; s=0".repeat(COOKIES_MAX));
+    assert_eq!(read(&sessions, &early, 1_000), SessionCookie::Forged);
+    // A neighbouring host can set cookies with longer paths, which precede this one.
+    let last = format!("{}{first}", "0; s=".repeat(COOKIES_MAX));
+    assert_eq!(read(&sessions, &last, 1_000), server);
+    let counters = SessionCounters::default();
+    for value in [&last, &twice] {
+        let lines = format!("Cookie: s={value}\r\n");
+        let fields = FieldLines::new(lines.as_bytes());
+        sessions.read_counted(fields, 1_000, &counters);
+    }
+    assert_eq!(counters.list()[5], ("sticky.crowded", 1));
 }
 
 #[test]
