@@ -3,7 +3,7 @@
 use crate::class::list;
 use crate::conditions;
 use crate::named::DAY_MS;
-use crate::reader::{ConfigSection, ConfigValue};
+use crate::reader::{ConfigSection, ConfigValue, KeyPosition};
 use crate::site_marks::CacheMarks;
 use crate::value::InvalidValue;
 use crate::{
@@ -44,11 +44,13 @@ pub(crate) fn caching(section: ConfigSection<'_>, is_origin: bool) -> (CacheConf
         Some((item.read(argument)?, item.position.clone()))
     });
     let (ignored_arguments, ignored) = ignored.into_iter().unzip();
+    let (rules, rule_marks) = rules(&section).into_iter().unzip();
     let position = |key| section.item(key).map(|item| item.position);
     let marks = CacheMarks {
         ignored,
         sorted: position("sort_arguments"),
         ttl: position("ttl"),
+        rules: rule_marks,
     };
     let caching = CacheConfig {
         ttl_s: section
@@ -62,7 +64,7 @@ pub(crate) fn caching(section: ConfigSection<'_>, is_origin: bool) -> (CacheConf
         ignored_arguments,
         sorts_arguments: section.flag("sort_arguments", default.sorts_arguments),
         bypass_conditions: bypass(&section),
-        rules: rules(&section),
+        rules,
         ..default
     };
     section.finish();
@@ -80,8 +82,8 @@ fn argument(text: &str) -> Result<String, InvalidValue> {
     })
 }
 
-/// Reads the tables of `rule`.
-fn rules(section: &ConfigSection<'_>) -> Vec<CacheRule> {
+/// Reads the tables of `rule`, each with its position.
+fn rules(section: &ConfigSection<'_>) -> Vec<(CacheRule, KeyPosition)> {
     let Some(item) = section.item("rule") else {
         return Vec::new();
     };
@@ -99,7 +101,8 @@ fn rules(section: &ConfigSection<'_>) -> Vec<CacheRule> {
     tables.filter_map(rule).collect()
 }
 
-fn rule(section: ConfigSection<'_>) -> Option<CacheRule> {
+fn rule(section: ConfigSection<'_>) -> Option<(CacheRule, KeyPosition)> {
+    let position = section.position.clone();
     let patterns = section
         .item("pattern")
         .map_or_else(|| Some(Vec::new()), ConfigValue::patterns);
@@ -135,12 +138,13 @@ fn rule(section: ConfigSection<'_>) -> Option<CacheRule> {
         }
     };
     section.finish();
-    Some(CacheRule {
+    let rule = CacheRule {
         patterns: patterns?,
         statuses,
         conditions,
         action: action?,
-    })
+    };
+    Some((rule, position))
 }
 
 /// Reads a status, or a class of statuses.

@@ -1,9 +1,10 @@
 //! Warns of valid settings that have no effect: tables behind others, maps without a use, lifetimes without a cache.
 
 use crate::reader::{ConfigSource, KeyPosition};
-use crate::site_marks::SiteMarks;
+use crate::site_marks::{CacheMarks, SiteMarks};
 use crate::{
-    InterceptedErrors, PathPattern, ProcessConfig, ResponseStorage, RouteConfig, SiteConfig,
+    InterceptedErrors, LimitsConfig, PathPattern, ProcessConfig, ResponseStorage, RouteConfig,
+    RuleAction, SiteConfig,
 };
 
 /// A table with a pattern, among several of which the first that matches applies.
@@ -47,18 +48,71 @@ pub(crate) fn check(
         warn_of_hidden(source, "site.route", &routes);
         for (route, marks) in site.routes.iter().zip(&marks.routes) {
             warn_of_missing_pages(source, site, route, &marks.handler);
-            let Some(position) = &marks.caching.ttl else {
+        }
+        let mut tables = site.routes.iter().zip(&marks.routes).collect::<Vec<_>>();
+        // Several patterns of a table have the same cache.
+        tables.dedup_by_key(|(_, marks)| marks.table);
+        for (route, marks) in tables {
+            warn_of_unused_caching(source, route, &marks.caching, server);
+        }
+    }
+}
+
+/// Warns of lifetimes and rules of a cache that stores nothing.
+fn warn_of_unused_caching(
+    source: &ConfigSource<'_>,
+    route: &RouteConfig,
+    marks: &CacheMarks,
+    server: &ProcessConfig,
+) {
+    let reason = match route.keep {
+        ResponseStorage::Never => "keep = \"never\" of the route",
+        _ if server.cache_len_max == 0 => "server.cache = 0",
+        _ => return,
+    };
+    let ttl = marks
+        .ttl
+        .iter()
+        .map(|position| (position, "gets this lifetime"));
+    let rules = marks.rules.iter().map(|position| (position, "is stored"));
+    for (position, effect) in ttl.chain(rules) {
+        source.warn(
+            position,
+            format!("no response {effect}, because of {reason}"),
+            "either of both",
+        );
+    }
+}
+
+/// Warns of limits of a response's bandwidth that make clients look slow.
+pub(crate) fn check_rates(
+    source: &ConfigSource<'_>,
+    sites: &[(SiteConfig, SiteMarks)],
+    limits: &LimitsConfig,
+) {
+    for (site, marks) in sites {
+        let of_site = site.bandwidth.zip(marks.rate.as_ref());
+        let routes = site.routes.iter().zip(&marks.routes);
+        let of_routes = routes.filter_map(|(it, marks)| it.bandwidth.zip(marks.rate.as_ref()));
+        let rules = site.access.iter().zip(&marks.access);
+        let of_rules = rules.filter_map(|(rule, position)| match rule.action {
+            RuleAction::Bandwidth(limit) => Some((limit, position)),
+            _ => None,
+        });
+        let mut warned = Vec::new();
+        for (limit, position) in of_site.into_iter().chain(of_routes).chain(of_rules) {
+            // Several patterns of a table have the same rate.
+            if limit.bytes_per_s >= limits.rate_min || warned.contains(&position.offset) {
                 continue;
-            };
-            let reason = match route.keep {
-                ResponseStorage::Never => "keep = \"never\" of the route",
-                _ if server.cache_len_max == 0 => "server.cache = 0",
-                _ => continue,
-            };
+            }
+            warned.push(position.offset);
             source.warn(
                 position,
-                format!("no response gets this lifetime, because of {reason}"),
-                "either of both",
+                format!(
+                    "{} bytes/s are less than limits.rate_min ({} bytes/s), which ends the responses as too slow",
+                    limit.bytes_per_s, limits.rate_min
+                ),
+                "a higher rate, or a lower rate_min",
             );
         }
     }
@@ -104,8 +158,17 @@ fn warn_of_hidden(source: &ConfigSource<'_>, name: &str, tables: &[OrderedTable<
     }
 }
 
+/// Whether a pattern surely matches all paths of another one, and all below them.
+pub(crate) fn covers_folder(pattern: &PathPattern, other: &PathPattern) -> bool {
+    let text = pattern.to_string();
+    let folder = text.strip_suffix("**").filter(|it| it.ends_with('/'));
+    text == "/**"
+        || !other.ignores_case()
+            && folder.is_some_and(|it| it == pattern.front() && other.front().starts_with(it))
+}
+
 /// Whether a pattern surely matches all paths of another one.
-fn covers(pattern: &PathPattern, other: &PathPattern) -> bool {
+pub(crate) fn covers(pattern: &PathPattern, other: &PathPattern) -> bool {
     // Other cases stay without a warning: a wrong one would be worse than none.
     let text = pattern.to_string();
     if pattern == other || text == "/**" {

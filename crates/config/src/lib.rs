@@ -61,6 +61,7 @@ mod start_tables;
 mod sticky;
 mod tls;
 mod traces;
+mod unreachable;
 pub mod value;
 
 pub use check::NO_SOFTIRQ;
@@ -269,6 +270,8 @@ fn config(
     cache_keys::check(source, &sites);
     contradictions::check(source, &sites, &server);
     contradictions::check_maps(source, &map_marks);
+    contradictions::check_rates(source, &sites, &limits);
+    unreachable::check(source, &sites);
     redirect_loops::check(source, &sites);
     check::names_and_listeners(source, &sites);
     if let Some(marks) = &admin_marks {

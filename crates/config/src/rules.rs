@@ -92,7 +92,9 @@ fn captures(from: Option<&[PathSelector]>) -> usize {
     counts.map_or(CAPTURES_MAX, Option::unwrap_or_default)
 }
 
-pub(crate) fn rewrite(section: ConfigSection<'_>) -> Vec<RewriteConfig> {
+/// Reads a table of rewrites; each also with the position of the table.
+pub(crate) fn rewrite(section: ConfigSection<'_>) -> Vec<(RewriteConfig, KeyPosition)> {
+    let position = section.position.clone();
     let from = paths(&section);
     let to_item = section.required("to");
     let scope = TemplateScope::url(captures(from.as_deref()));
@@ -111,7 +113,7 @@ pub(crate) fn rewrite(section: ConfigSection<'_>) -> Vec<RewriteConfig> {
         missing,
         conditions: conditions.clone(),
     });
-    rewrites.collect()
+    rewrites.map(|it| (it, position.clone())).collect()
 }
 
 /// Reads the path selection: globs (`from`) or a regular expression (`regex`).

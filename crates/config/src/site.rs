@@ -8,7 +8,7 @@ use crate::reader::{ConfigSection, ConfigValue, KeyPosition};
 use crate::site_marks::{RouteMarks, SiteMarks};
 use crate::{
     AddressPrefix, CompressConfig, CorsConfig, EntityTags, PathPattern, RedirectConfig,
-    RouteConfig, RouteTo, SiteConfig, SiteName, SiteRoot, SymlinkPolicy,
+    RewriteConfig, RouteConfig, RouteTo, SiteConfig, SiteName, SiteRoot, SymlinkPolicy,
 };
 use crate::{
     alias, bandwidth, compression, route, rules, site_for_folder, site_policy, site_rule, tls,
@@ -44,6 +44,11 @@ pub(crate) fn site(section: ConfigSection<'_>) -> (SiteConfig, SiteMarks) {
         .sections("redirect")
         .into_iter()
         .flat_map(rules::redirect)
+        .unzip();
+    let (rewrites, rewrite_marks): (Vec<RewriteConfig>, _) = section
+        .sections("rewrite")
+        .into_iter()
+        .flat_map(rules::rewrite)
         .unzip();
     let (root, root_mark) = root_of(&section, root_item, &routes, &redirects);
     // Error pages are files below the root.
@@ -83,12 +88,11 @@ pub(crate) fn site(section: ConfigSection<'_>) -> (SiteConfig, SiteMarks) {
         .into_iter()
         .collect();
     headers.extend(site_policy::cors_rules(&cors));
-    let tables = section
-        .sections("header")
-        .into_iter()
-        .enumerate()
-        .flat_map(|(table, section)| rules::header(table, section));
-    headers.extend(tables);
+    let tables = section.sections("header");
+    let header_marks = tables.iter().map(|section| section.position.clone());
+    let header_marks = header_marks.collect();
+    let tables = tables.into_iter().enumerate();
+    headers.extend(tables.flat_map(|(table, section)| rules::header(table, section)));
     // HSTS is last: a rule of the operator for the same field takes precedence.
     headers.extend(tls.as_ref().and_then(tls::hsts_rule));
     let site = SiteConfig {
@@ -113,11 +117,7 @@ pub(crate) fn site(section: ConfigSection<'_>) -> (SiteConfig, SiteMarks) {
             .collect(),
         access,
         redirects,
-        rewrites: section
-            .sections("rewrite")
-            .into_iter()
-            .flat_map(rules::rewrite)
-            .collect(),
+        rewrites,
         headers,
         cors,
         maintenance: section
@@ -136,6 +136,7 @@ pub(crate) fn site(section: ConfigSection<'_>) -> (SiteConfig, SiteMarks) {
         // `pass_through` is not a key of the file, see the schema.
         pass_through: None,
     };
+    let rate_mark = section.item("rate").map(|item| item.position);
     section.finish();
     let site = with_site_name(site);
     let marks = SiteMarks {
@@ -148,6 +149,9 @@ pub(crate) fn site(section: ConfigSection<'_>) -> (SiteConfig, SiteMarks) {
         proxy_protocol: proxy_protocol_mark,
         routes: route_marks,
         redirects: redirect_marks,
+        rewrites: rewrite_marks,
+        headers: header_marks,
+        rate: rate_mark,
         cors: cors_marks,
         access: access_marks,
     };

@@ -22,6 +22,12 @@ pub(crate) struct SiteMarks {
     pub(crate) routes: Vec<RouteMarks>,
     /// The positions of the destinations of the site's redirects, in their order.
     pub(crate) redirects: Vec<KeyPosition>,
+    /// The positions of the tables of the site's rewrites, in their order.
+    pub(crate) rewrites: Vec<KeyPosition>,
+    /// The positions of the tables of header rules, by their number.
+    pub(crate) headers: Vec<KeyPosition>,
+    /// The position of the key `rate`; None without the key.
+    pub(crate) rate: Option<KeyPosition>,
     /// The number and the position of the table of each CORS rule.
     pub(crate) cors: Vec<(usize, KeyPosition)>,
     /// The positions of the action keys, in the order of the site's access rules.
@@ -38,6 +44,8 @@ pub(crate) struct RouteMarks {
     /// The origin of the mirror, if the route has one.
     pub(crate) mirror: Option<KeyPosition>,
     pub(crate) caching: CacheMarks,
+    /// The key `rate`; None without the key.
+    pub(crate) rate: Option<KeyPosition>,
 }
 
 /// Positions of the values of `[site.route.cache]`.
@@ -47,4 +55,6 @@ pub(crate) struct CacheMarks {
     pub(crate) ignored: Vec<KeyPosition>,
     pub(crate) sorted: Option<KeyPosition>,
     pub(crate) ttl: Option<KeyPosition>,
+    /// The tables of `rule`, in the order of `CacheConfig::rules`.
+    pub(crate) rules: Vec<KeyPosition>,
 }

@@ -492,9 +492,9 @@ fn unknown_keys_are_reported_with_suggestion() {
     assert_eq!(
         shown(&in_site("lisen = 80\nxyz = 1")),
         "3:1: site[0].lisen: unknown key; did you mean listen? (allowed: names, tls, listen, root, error_pages, \
-         route, rule, alias, redirect, proxy_protocol, cors, canonical_host, security_headers, header, index, listing, hidden, symlinks, etag, compress, types, cache_control, rewrite, maintenance, trailing_slash, trusted_proxies, client_field, body_len_max, rate, after, purge_from)\n\
+         route, rule, alias, redirect, rewrite, proxy_protocol, cors, canonical_host, security_headers, header, index, listing, hidden, symlinks, etag, compress, types, cache_control, maintenance, trailing_slash, trusted_proxies, client_field, body_len_max, rate, after, purge_from)\n\
          4:1: site[0].xyz: unknown key (allowed: names, tls, listen, root, error_pages, \
-         route, rule, alias, redirect, proxy_protocol, cors, canonical_host, security_headers, header, index, listing, hidden, symlinks, etag, compress, types, cache_control, rewrite, maintenance, trailing_slash, trusted_proxies, client_field, body_len_max, rate, after, purge_from)"
+         route, rule, alias, redirect, rewrite, proxy_protocol, cors, canonical_host, security_headers, header, index, listing, hidden, symlinks, etag, compress, types, cache_control, maintenance, trailing_slash, trusted_proxies, client_field, body_len_max, rate, after, purge_from)"
     );
     assert_eq!(
         shown("sites = 1\n[[site]]\nroot = \"r\"\n[log]\nlevl = \"info\""),

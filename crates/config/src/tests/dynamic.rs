@@ -1271,6 +1271,10 @@ fn settings_without_effect_are_warned_of() {
         (format!("[[site.cors]]\npattern = \"/a/**\"\n{CORS}[[site.cors]]\npattern = [\"/b\", \"/a/b/*.c\"]\n{CORS}"), "never applies to /a/b/*.c: an earlier site.cors with /a/**"),
         ("[[site.route]]\npattern = \"/a/**\"\norigin = \"http://a\"\n[[site.route]]\npattern = \"/a/b\"\norigin = \"http://b\"\n".into(), "site[0].route[1].origin: never applies to /a/b"),
         ("[[site.route]]\npattern = \"/a\"\norigin = \"http://a\"\nkeep = \"never\"\ncache = { ttl = 5 }\n".into(), "7:17: site[0].route[0].cache.ttl: no response gets this lifetime, because of keep = \"never\""),
+        ("[[site.route]]\npattern = [\"/a\", \"/b\"]\norigin = \"http://a\"\nkeep = \"never\"\n[[site.route.cache.rule]]\nno_store = true\n".into(), "7:1: site[0].route[0].cache.rule[0]: no response is stored, because of keep"),
+        ("rate = \"1KB/s\"\n[limits]\nrate_min = \"2K\"\n".into(), "3:8: site[0].rate: 1024 bytes/s are less than limits.rate_min (2048 bytes/s)"),
+        ("[[site.rule]]\nrate = \"1KB/s\"\n[limits]\nrate_min = \"2K\"\n".into(), "3:1: site[0].rule[0]: 1024 bytes/s are less"),
+        ("[[site.route]]\npattern = [\"/a\", \"/b\"]\norigin = \"http://a\"\nrate = \"1KB/s\"\n[limits]\nrate_min = \"2K\"\n".into(), "6:8: site[0].route[0].rate: 1024 bytes/s are less"),
     ] {
         let shown = warnings(&format!("{SITE}{lines}"));
         assert_eq!(shown.lines().count(), 1, "{shown}");
@@ -1306,6 +1310,106 @@ fn settings_without_effect_are_warned_of() {
         "[[site.route]]\npattern = \"/**\"\norigin = \"http://a\"\nmethods = \"GET\"\n[[site.route]]\npattern = \"/a\"\norigin = \"http://b\"\n",
         "[[site.route]]\npattern = \"/**\"\norigin = \"http://a\"\nmissing = true\n[[site.route]]\npattern = \"/a\"\norigin = \"http://b\"\n",
         "[[site.route]]\npattern = \"/a\"\norigin = \"http://a\"\ncache = { ttl = 5 }\n",
+    ] {
+        assert_eq!(warnings(&format!("{SITE}{lines}")), "", "{lines}");
+    }
+}
+
+#[test]
+fn rules_that_no_request_meets_are_warned_of() {
+    const SITE: &str = "[[site]]\nroot = \"r\"\n";
+    const TLS: &str = "[site.tls]\nlisten = \"*:443\"\ncertificate = \"c\"\nkey = \"k\"\n";
+    const ROUTE: &str = "[[site.route]]\npattern = [\"/a/**\", \"/b\"]\norigin = \"http://a\"\n";
+    let rules =
+        |first: &str, second: &str| format!("[[site.rule]]\n{first}\n[[site.rule]]\n{second}\n");
+    let rule = |line: &str| format!("{ROUTE}[[site.route.cache.rule]]\nno_store = true\n{line}\n");
+    let redirects = |first: &str, second: &str| {
+        format!(
+            "[[site.redirect]]\nto = \"/x\"\n{first}\n[[site.redirect]]\nto = \"/y\"\n{second}\n"
+        )
+    };
+    const HTTPS: &str = "scheme = \"https\"";
+    for (lines, expected) in [
+        (
+            rules("deny = 403", "rate = \"1/s\""),
+            "5:1: site[0].rule[1]: never applies to /**: an earlier site.rule with /** and without",
+        ),
+        (
+            rules(
+                "deny = 403\npattern = \"/a/**\"",
+                "allow = true\npattern = \"/a/b\"",
+            ),
+            "6:1: site[0].rule[1]: never applies to /a/b",
+        ),
+        (
+            rules("respond = 410", "deny = 403\npattern = \"*.php\""),
+            "never applies to *.php",
+        ),
+        (rules("close = true", "log = false"), "never applies to /**"),
+        (
+            rule("pattern = \"/c/**\""),
+            "6:1: site[0].route[0].cache.rule[0]: never applies to /c/**: the route is for /a/**",
+        ),
+        (rule("pattern = [\"/b\", \"/bc\"]"), "never applies to /bc"),
+        (
+            redirects("from = \"/a/**\"", "from = \"/a/b\""),
+            "7:6: site[0].redirect[1].to: never applies to /a/b",
+        ),
+        (
+            format!("[[site.rule]]\ndeny = 403\n{HTTPS}\n"),
+            "3:1: site[0].rule[0]: never applies: scheme = \"https\", but the site is without TLS",
+        ),
+        (
+            format!("[[site.header]]\nset = {{ X = \"y\" }}\n{HTTPS}\n"),
+            "3:1: site[0].header[0]: never applies",
+        ),
+        (
+            format!("[[site.rewrite]]\nfrom = [\"/a\", \"/b\"]\nto = \"/c\"\n{HTTPS}\n"),
+            "3:1: site[0].rewrite[0]: never applies",
+        ),
+        (
+            format!("{ROUTE}{HTTPS}\n"),
+            "site[0].route[0].origin: never applies",
+        ),
+        (rule(HTTPS), "site[0].route[0].cache.rule[0]: never applies"),
+        (
+            format!("[[site.rule]]\ndeny = 403\nscheme = \"http\"\n{TLS}"),
+            "scheme = \"http\", but the site is without a listener without TLS",
+        ),
+    ] {
+        let shown = warnings(&format!("{SITE}{lines}"));
+        assert_eq!(shown.lines().count(), 1, "{lines}: {shown}");
+        assert!(shown.contains(expected), "{lines}: {shown}");
+    }
+    for lines in [
+        // A later rule of another kind applies to allowed requests.
+        format!(
+            "[[site.rule]]\nallow = true\naddresses = \"10.0.0.0/8\"\n{}",
+            rules("deny = 403", "log = false")
+        ),
+        rules("deny = 403\nmethods = \"PUT\"", "deny = 404"),
+        rules(
+            "deny = 403\npattern = \"/a/*\"",
+            "deny = 404\npattern = \"/a/**\"",
+        ),
+        // A refusal covers the paths below, and a response does not.
+        rules(
+            "respond = 410\npattern = \"/a\"",
+            "deny = 403\npattern = \"/a\"",
+        ),
+        rules("log = false", "deny = 403"),
+        rules("deny = 404", "deny = 404"),
+        "[[site.rule]]\npattern = [\"/**\", \"/a\"]\ndeny = 403\n".into(),
+        rule("pattern = \"/a/b\""),
+        rule("pattern = \"*.css\""),
+        rule("pattern = \"/{b,c}\""),
+        rule("pattern = \"(?i)/C\""),
+        redirects("from = \"/a/**\"\nmethods = \"GET\"", "from = \"/a/b\""),
+        redirects("from = [\"/a/**\", \"/a/b\"]", "from = \"/c\""),
+        format!("trusted_proxies = \"10.0.0.1\"\n[[site.rule]]\ndeny = 403\n{HTTPS}\n"),
+        format!("listen = \"*:80\"\n[[site.rule]]\ndeny = 403\n{HTTPS}\n{TLS}"),
+        format!("listen = \"*:80\"\n[[site.rule]]\ndeny = 403\nscheme = \"http\"\n{TLS}"),
+        "rate = \"1KB/s\"\n".into(),
     ] {
         assert_eq!(warnings(&format!("{SITE}{lines}")), "", "{lines}");
     }
