@@ -8,7 +8,7 @@ use crate::{
     AdminConfig, ModuleCode, ModuleConfig, ProcessConfig, RouteTo, SiteConfig, SiteName, SiteRoot,
     SoftirqMode, module, site_rule,
 };
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
@@ -146,7 +146,12 @@ pub(crate) fn paths(
         if matches!(site.root, SiteRoot::PerHost { .. }) {
             continue;
         }
+        let mut checked = BTreeSet::new();
         for (page, position) in site.error_pages.values().zip(&marks.error_pages) {
+            // All statuses of a class have the same page.
+            if !checked.insert(position.offset) {
+                continue;
+            }
             let path = folder.join(page.trim_start_matches('/'));
             if !path.is_file() {
                 source.report(

@@ -3,12 +3,14 @@
 //! The keys and their allowed values are here; their meaning is in [`crate::schema`], and checks across several keys or
 //! several sites are in [`crate::check`].
 
+use crate::caching::parse_status;
 use crate::named::{absolute_path, file_name};
 use crate::reader::{ConfigSection, ConfigValue, KeyPosition};
 use crate::site_marks::{RouteMarks, SiteMarks};
 use crate::{
     AddressPrefix, CompressConfig, CorsConfig, EntityTags, PathPattern, RedirectConfig,
-    RewriteConfig, RouteConfig, RouteTo, SiteConfig, SiteName, SiteRoot, SymlinkPolicy,
+    RewriteConfig, RouteConfig, RouteTo, SiteConfig, SiteName, SiteRoot, StatusRange,
+    SymlinkPolicy,
 };
 use crate::{
     alias, bandwidth, compression, route, rules, site_for_folder, site_policy, site_rule, tls,
@@ -359,21 +361,29 @@ fn error_pages(section: &ConfigSection<'_>) -> (BTreeMap<u16, String>, Vec<KeyPo
     let Some(pages) = section.section("error_pages") else {
         return Default::default();
     };
-    let mut marked = BTreeMap::new();
+    let (mut marked, mut classes) = (BTreeMap::new(), Vec::new());
     for (key, position, item) in pages.entries() {
-        // Exactly three digits: `parse` would also accept "+404" and "0404", which duplicate a status.
-        let status = value::count(key)
-            .ok()
-            .and_then(|status| u16::try_from(status).ok());
-        match status.filter(|status| (400..=599).contains(status) && key.len() == 3) {
-            Some(status) => {
-                marked.extend(absolute_path(&item).map(|path| (status, (path, item.position))));
-            }
-            None => pages.report_at(
+        let range = parse_status(key).filter(|range| range.contains_errors());
+        let Some(range) = range else {
+            pages.report_at(
                 &position,
                 format!("{key:?} is not a status of an error"),
-                "400 to 599",
-            ),
+                "400 to 599, or \"4xx\" or \"5xx\"",
+            );
+            continue;
+        };
+        let Some(page) = absolute_path(&item).map(|path| (path, item.position)) else {
+            continue;
+        };
+        match range {
+            StatusRange::Exact(status) => drop(marked.insert(status, page)),
+            StatusRange::Class(class) => classes.push((class, page)),
+        }
+    }
+    // A page for one status precedes that of its class.
+    for (class, page) in classes {
+        for status in class * 100..(class + 1) * 100 {
+            marked.entry(status).or_insert_with(|| page.clone());
         }
     }
     let marks = marked

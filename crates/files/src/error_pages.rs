@@ -32,8 +32,8 @@ pub struct ErrorPage {
 pub struct ErrorPages {
     base: PathBuf,
     symlinks: SymlinkPolicy,
-    /// The page's file for each status, relative to `base`.
-    files: Vec<(u16, PathBuf)>,
+    /// The pages' files, relative to `base`, and the statuses for which each is.
+    files: BTreeMap<PathBuf, Vec<u16>>,
     types: Vec<(String, String)>,
     pages: RwLock<BTreeMap<u16, ErrorPage>>,
 }
@@ -41,15 +41,15 @@ pub struct ErrorPages {
 impl ErrorPages {
     /// Reads the error pages that a site's configuration names; paths are relative to `base`.
     pub fn load(base: &Path, rules: &config::SiteConfig) -> ErrorPages {
-        let file = |path: &String| PathBuf::from(path.trim_start_matches('/'));
-        let files = rules
-            .error_pages
-            .iter()
-            .map(|(status, path)| (*status, file(path)));
+        let mut files: BTreeMap<PathBuf, Vec<u16>> = BTreeMap::new();
+        for (status, path) in &rules.error_pages {
+            let file = PathBuf::from(path.trim_start_matches('/'));
+            files.entry(file).or_default().push(*status);
+        }
         let pages = ErrorPages {
             base: base.to_path_buf(),
             symlinks: rules.symlinks,
-            files: files.collect(),
+            files,
             types: rules.types.clone(),
             pages: RwLock::default(),
         };
@@ -60,14 +60,15 @@ impl ErrorPages {
 
     /// The paths of the pages' files.
     pub fn paths(&self) -> impl Iterator<Item = PathBuf> {
-        self.files.iter().map(|(_, path)| self.base.join(path))
+        self.files.keys().map(|path| self.base.join(path))
     }
 
     /// Rereads changed pages, and returns whether there were any. Blocks on the disk.
     pub fn refresh(&self) -> bool {
         let mut any_changed = false;
-        for (status, path) in &self.files {
-            let current_stamp = self.find(*status).map(|page| page.stamp);
+        for (path, statuses) in &self.files {
+            let first = statuses.first().and_then(|status| self.find(*status));
+            let current_stamp = first.map(|page| page.stamp);
             // An unchanged file is not reread.
             if self.open(path).map(|file| file.stamp) == current_stamp {
                 continue;
@@ -76,10 +77,12 @@ impl ErrorPages {
                 continue; // the old page is used until the file is written completely
             };
             let mut pages = self.pages.write().unwrap_or_else(PoisonError::into_inner);
-            match page {
-                Some(page) => pages.insert(*status, page),
-                None => pages.remove(status),
-            };
+            for status in statuses {
+                match &page {
+                    Some(page) => pages.insert(*status, page.clone()),
+                    None => pages.remove(status),
+                };
+            }
             any_changed = true;
         }
         any_changed

@@ -77,7 +77,7 @@ pub(super) const ERROR_PAGES: TableReference = TableReference {
     header: "[site.error_pages]",
     title: "error pages",
     intro: r"
-Files for the statuses 400 to 599. Each key is a status, each value a path under the root. A site without `root` has the built-in pages
+Files for the statuses 400 to 599. Each key is a status, or `4xx` or `5xx` for all others of the hundred, each value a path under the root. A site without `root` has the built-in pages
 only.",
     context: "",
     with_lines: &[],
@@ -90,6 +90,7 @@ root = "/srv/www"
 [site.error_pages]
 404 = "/errors/404.html"
 503 = "/errors/busy.html"
+5xx = "/errors/error.html"
 ```
 "#,
 };

@@ -87,6 +87,15 @@ pub enum StatusRange {
 }
 
 impl StatusRange {
+    /// Whether its statuses are those of errors.
+    #[must_use]
+    pub fn contains_errors(self) -> bool {
+        match self {
+            StatusRange::Exact(status) => status >= 400,
+            StatusRange::Class(class) => class >= 4,
+        }
+    }
+
     /// Whether the status is in the range.
     #[must_use]
     pub fn contains(self, status: u16) -> bool {

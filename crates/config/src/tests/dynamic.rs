@@ -1316,6 +1316,28 @@ fn settings_without_effect_are_warned_of() {
 }
 
 #[test]
+fn error_page_of_a_class_is_for_the_other_statuses() {
+    let text = "[[site]]\nroot = \"r\"\n[site.error_pages]\n5xx = \"/5.html\"\n503 = \"/503.html\"\n404 = \"/404.html\"\n";
+    let config = parse(text, Path::new("f")).expect("a configuration");
+    let pages = &config.sites[0].error_pages;
+    assert_eq!(pages.len(), 101);
+    for (status, page) in [
+        (404, "/404.html"),
+        (500, "/5.html"),
+        (503, "/503.html"),
+        (599, "/5.html"),
+    ] {
+        assert_eq!(pages[&status], page, "{status}");
+    }
+    assert!(!pages.contains_key(&403));
+    let shown = parse(&text.replace("5xx", "3xx"), Path::new("f"));
+    assert!(
+        lines(&shown.expect_err("a range of successes"))
+            .contains("\"3xx\" is not a status of an error")
+    );
+}
+
+#[test]
 fn rules_that_no_request_meets_are_warned_of() {
     const SITE: &str = "[[site]]\nroot = \"r\"\n";
     const TLS: &str = "[site.tls]\nlisten = \"*:443\"\ncertificate = \"c\"\nkey = \"k\"\n";

@@ -12,6 +12,8 @@ pub mod proxy;
 mod proxy_draft;
 mod settings;
 
+pub(super) use settings::PAGE_STATUSES;
+
 impl SiteReader<'_> {
     /// Reads a directive other than a block of directives.
     pub fn directive(

@@ -4,6 +4,9 @@
 //! files. Where a later kind of Lowroad has precedence in Caddy, the table of the earlier kind gets an exception: an
 //! `allow` in front of a rule, `not` for a redirect, and for files a rewrite to an alias that no route takes.
 
+use std::collections::BTreeMap;
+
+use super::directives::PAGE_STATUSES;
 use super::listeners::SiteGroup;
 use super::plan::{AnswerStage, ProxyAction, SiteStep, StepAction};
 use super::site::SiteSettings;
@@ -129,16 +132,41 @@ fn write_representation(plan: &SitePlan<'_>, has_root: bool, document: &mut Conf
         let table = ConfigTable::new("[site.compress]").entry(plan.entry);
         document.push(table.key("programs", "true"));
     }
-    let mut pages = ConfigTable::essential("[site.error_pages]");
-    let mut known = Vec::new();
-    for (status, page, entry) in &plan.settings.error_pages {
+    if has_root {
+        document.push_filled(error_pages(&plan.settings.error_pages));
+    }
+}
+
+/// The table of error pages: statuses, pages and entries. One key for a class if all of its statuses have a page, for the most frequent one.
+fn error_pages(all: &[(u16, String, usize)]) -> ConfigTable {
+    let mut table = ConfigTable::essential("[site.error_pages]");
+    let mut pages: BTreeMap<u16, &(u16, String, usize)> = BTreeMap::new();
+    for page in all {
         // The first block for a status decides.
-        if has_root && !known.contains(status) {
-            pages.push(&status.to_string(), &quoted(page), Some(*entry));
-            known.push(*status);
+        pages.entry(page.0).or_insert(page);
+    }
+    for class in [4, 5] {
+        let of_class: Vec<_> = pages
+            .values()
+            .filter(|(status, ..)| status / 100 == class)
+            .collect();
+        let count = |page: &str| of_class.iter().filter(|(_, it, _)| it == page).count();
+        let most = of_class.iter().max_by_key(|(_, page, _)| count(page));
+        let Some((_, page, entry)) = most.map(|it| (***it).clone()) else {
+            continue;
+        };
+        let mut statuses = PAGE_STATUSES
+            .iter()
+            .filter(|status| **status / 100 == class);
+        if statuses.all(|status| pages.contains_key(status)) && count(&page) > 1 {
+            table.push(&format!("{class}xx"), &quoted(&page), Some(entry));
+            pages.retain(|status, (_, it, _)| *status / 100 != class || *it != page);
         }
     }
-    document.push_filled(pages);
+    for (status, page, entry) in pages.into_values() {
+        table.push(&status.to_string(), &quoted(page), Some(*entry));
+    }
+    table
 }
 
 fn write_rules(

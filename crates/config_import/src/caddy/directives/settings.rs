@@ -11,7 +11,8 @@ use crate::report::DirectiveOutcome;
 use crate::toml_values::{key, quoted};
 
 /// The statuses for which `{err.status_code}.html` becomes an error page.
-const PAGE_STATUSES: [u16; 11] = [400, 401, 403, 404, 405, 410, 429, 500, 502, 503, 504];
+pub(in crate::caddy) const PAGE_STATUSES: [u16; 11] =
+    [400, 401, 403, 404, 405, 410, 429, 500, 502, 503, 504];
 
 impl SiteReader<'_> {
     pub(super) fn tls(&mut self, directive: &CaddyDirective) -> DirectiveOutcome {
