@@ -1,6 +1,7 @@
 //! A block in translation: its settings, and the state that its directives may change.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::net::{IpAddr, SocketAddr};
 
 use super::settings::{LevelSettings, LocationContent, RateSetting};
 use super::tree::Directive;
@@ -25,6 +26,21 @@ pub struct Upstream {
     pub servers: Vec<UpstreamServer>,
     /// Keys of `[[origin]]`: `balance`, `hash`, `connections`.
     pub keys: BTreeMap<&'static str, String>,
+}
+
+impl Upstream {
+    /// Whether a server has a name instead of an address.
+    pub fn has_name(&self) -> bool {
+        let is_address = |text: &str| {
+            let host = text.trim_start_matches('[').trim_end_matches(']');
+            text.starts_with("unix:")
+                || host.parse::<IpAddr>().is_ok()
+                || text.parse::<SocketAddr>().is_ok()
+        };
+        self.servers
+            .iter()
+            .any(|server| !is_address(&server.address))
+    }
 }
 
 /// Definitions of the whole configuration, which any block may use.

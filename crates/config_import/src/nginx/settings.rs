@@ -151,6 +151,8 @@ pub struct UpstreamSettings {
     pub is_response_streamed: bool,
     /// `proxy_intercept_errors on`
     pub intercepts_errors: bool,
+    /// `mirror`: the path of the location that sends the copies.
+    pub mirror: Option<Sourced<String>>,
     /// `proxy_redirect off`
     pub keeps_redirects: bool,
     /// `proxy_ssl_verify on`
@@ -215,6 +217,8 @@ pub struct LevelSettings {
     pub fastcgi: UpstreamSettings,
     /// `error_page`: status and target.
     pub error_pages: Vec<Sourced<(u16, String)>>,
+    /// `error_page 500 =503 /page`: the status of the error, and that of the response.
+    pub error_statuses: Vec<Sourced<(u16, u16)>>,
     /// `error_page 404` with a handler.
     pub missing_fallback: Option<MissingFallback>,
     /// `limit_rate`: `500KB/s`.
@@ -290,6 +294,8 @@ pub struct LocationContent {
     pub respond: Option<Sourced<(u16, String)>>,
     /// `proxy_pass`: its URL.
     pub proxy: Option<Sourced<String>>,
+    /// `proxy_pass http://NAME$request_uri`: the target of the client's request.
+    pub passes_request_uri: bool,
     /// `fastcgi_pass`
     pub fastcgi: Option<Sourced<String>>,
     /// `try_files`

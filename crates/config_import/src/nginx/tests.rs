@@ -95,6 +95,28 @@ fn error_page_beside_an_origin_keeps_the_origin() {
 }
 
 #[test]
+fn error_page_with_a_status_is_one_of_the_routes_that_replace_errors() {
+    let text = |intercepts| {
+        format!(
+            "server {{ root /srv; error_page 404 /404.html; error_page 500 502 =503 /down.html; \
+             location / {{ {FIRST} proxy_intercept_errors {intercepts}; }} }}"
+        )
+    };
+    const CHANGED: &str = "error_page 500 502 =503 /down.html";
+    let on = import(&text("on"));
+    let expected = "intercept_errors = { 404 = 404, 500 = 503, 502 = 503 }";
+    assert!(on.text.contains(expected), "{}", on.text);
+    assert!(!is_by_hand(&on, CHANGED), "{}", on.report);
+    let off = import(&text("off"));
+    assert!(!off.text.contains("intercept_errors"), "{}", off.text);
+    assert!(is_by_hand(&off, CHANGED), "{}", off.report);
+    for import in [&on, &off] {
+        let pages = &config(import).sites[0].error_pages;
+        assert_eq!(pages[&502], "/down.html");
+    }
+}
+
+#[test]
 fn error_page_of_missing_files_is_inherited() {
     let import = import(&format!(
         "server {{ root /srv; error_page 404 = @fb; location / {{ }} location /own/ {{ error_page 404 /404.html; }} {FALLBACK} }}"
@@ -549,4 +571,59 @@ fn redirects_for_slashes_do_not_loop() {
         import.text
     );
     assert_eq!(import.report.counts().by_hand, 0, "{}", import.report);
+}
+
+#[test]
+fn mirror_and_resolver_are_keys_of_route_and_origin() {
+    let import = import(
+        "upstream app { zone app 64k; resolver 127.0.0.53 [::1]:5353 valid=10s; server app.example:80 resolve; }
+         upstream fixed { resolver 127.0.0.53; server 10.0.0.1; }
+         server { mirror /copy;
+           location / { proxy_pass http://app; proxy_set_header Host $host; }
+           location /fixed/ { mirror off; proxy_pass http://fixed; }
+           location = /copy { internal; proxy_pass http://10.0.0.9:81$request_uri; proxy_set_header Host $host; } }",
+    );
+    let config = config(&import);
+    let routes = &config.sites[0].routes;
+    let patterns: Vec<String> = routes.iter().map(|it| it.pattern.to_string()).collect();
+    assert!(
+        !patterns.iter().any(|it| it.contains("copy")),
+        "{}",
+        import.text
+    );
+    for route in routes {
+        let RouteTo::Origin(origin) = &route.to else {
+            panic!("{}", import.text);
+        };
+        let is_app = origin.servers[0].url.to_string().contains("app.example");
+        let mirror = route
+            .mirror
+            .as_ref()
+            .map(|it| it.to.servers[0].url.to_string());
+        let expected = is_app.then(|| "http://10.0.0.9:81".to_string());
+        assert_eq!(mirror, expected, "{}", import.text);
+        assert_eq!(
+            origin.resolvers.len(),
+            if is_app { 2 } else { 0 },
+            "{}",
+            import.text
+        );
+    }
+    for directive in ["mirror /copy", "resolver 127.0.0.53 [::1]:5353 valid=10s"] {
+        assert!(!is_by_hand(&import, directive), "{}", import.report);
+    }
+}
+
+#[test]
+fn mirror_of_another_path_is_by_hand() {
+    let import = import(&format!(
+        "server {{ mirror /copy; location / {{ {FIRST} }} location = /copy {{ internal; proxy_pass http://10.0.0.9; }} }}"
+    ));
+    assert!(is_by_hand(&import, "mirror /copy"), "{}", import.report);
+    assert!(
+        config(&import).sites[0]
+            .routes
+            .iter()
+            .all(|it| it.mirror.is_none())
+    );
 }

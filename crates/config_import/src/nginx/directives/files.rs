@@ -183,6 +183,7 @@ fn symlinks(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
 fn error_page(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
     if level.begins_array("error_page") {
         level.settings.error_pages.clear();
+        level.settings.error_statuses.clear();
         level.settings.missing_fallback = None;
     }
     let Some((target, statuses)) = directive.args.split_last() else {
@@ -202,7 +203,13 @@ fn error_page(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome 
             false => "the status is that of the handler".to_string(),
         });
     }
-    if !target.starts_with('/') || has_override || target.contains('$') {
+    let status = statuses.iter().find_map(|it| it.strip_prefix('='));
+    let status = status.map(|status| status.parse::<u16>().ok());
+    let is_script = has_override && target.contains(".php");
+    let is_page = target.starts_with('/') && !target.contains('$') && !is_script;
+    // `=` alone leaves the status to a handler.
+    let is_status = |status: u16| status == 200 || (400..600).contains(&status);
+    if !is_page || status.is_some_and(|it| !it.is_some_and(is_status)) {
         return DirectiveOutcome::ByHand(
             "an error page is a file below the root: [site.error_pages]".to_string(),
         );
@@ -214,8 +221,21 @@ fn error_page(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome 
             value: (code, target.clone()),
             entry: directive.id,
         });
+    let pages: Vec<Sourced<(u16, String)>> = pages.collect();
+    let Some(status) = status.flatten() else {
+        level.settings.error_pages.extend(pages);
+        return DirectiveOutcome::translated();
+    };
+    let changed = pages.iter().map(|page| Sourced {
+        value: (page.value.0, status),
+        entry: directive.id,
+    });
+    level.settings.error_statuses.extend(changed);
     level.settings.error_pages.extend(pages);
-    DirectiveOutcome::translated()
+    // Routes that replace errors change the outcome.
+    DirectiveOutcome::ByHand(
+        "the page keeps the status of the error; with intercept_errors = { STATUS = NEW } of a route, errors of its origin get the page, too".to_string(),
+    )
 }
 
 fn internal(level: &mut Level<'_>, _: &Directive) -> DirectiveOutcome {

@@ -141,11 +141,28 @@ pub const TABLE: &[TableLine] = &[
         "proxy_limit_rate",
         Handling::ByHand("`rate` of the route limits each response to a client"),
     ),
+    ("mirror", Translate(mirror)),
     (
-        "mirror",
-        Handling::ByHand("mirror of the route, with the name or URL of the other origin"),
+        "mirror_request_body",
+        Handling::ByHand("methods and body_max of mirror select the requests"),
     ),
 ];
+
+/// `mirror`: the copies are sent by another location, of which the routes read the origin.
+fn mirror(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    if directive.arg(0) == "off" {
+        level.settings.proxy.mirror = None;
+        return DirectiveOutcome::NotNeeded("requests are not copied by default".to_string());
+    }
+    level.settings.proxy.mirror = Some(Sourced {
+        value: directive.arg(0).to_string(),
+        entry: directive.id,
+    });
+    // A route with the key changes the outcome.
+    DirectiveOutcome::ByHand(
+        "mirror of the route, with the name or URL of the other origin".to_string(),
+    )
+}
 
 fn http_version(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
     let is_h2 = matches!(directive.arg(0), "2" | "2.0");
@@ -167,6 +184,17 @@ fn grpc_pass(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
 
 fn pass(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
     let value = level.substitute(directive.arg(0));
+    // The target as the client sent it is what an origin without a path gets anyway.
+    let plain = value.strip_suffix("$request_uri");
+    let is_plain = |url: &&str| {
+        url.split_once("://")
+            .is_some_and(|(_, rest)| !rest.contains('/'))
+    };
+    if let Some(plain) = plain.filter(is_plain) {
+        level.content.passes_request_uri = true;
+        return pass_to(level, directive, plain.to_string());
+    }
+    level.content.passes_request_uri = false;
     pass_to(level, directive, value)
 }
 

@@ -1,10 +1,12 @@
 //! The block `upstream`: `[[origin]]`.
 
+use std::net::{IpAddr, SocketAddr};
+
 use super::process::not_a_value;
 use crate::nginx::level::{Upstream, UpstreamServer};
 use crate::nginx::tree::Directive;
 use crate::report::DirectiveOutcome;
-use crate::toml_values::quoted;
+use crate::toml_values::{list, quoted};
 
 /// Translates a directive in `upstream`.
 pub fn upstream_directive(upstream: &mut Upstream, directive: &Directive) -> DirectiveOutcome {
@@ -23,15 +25,36 @@ pub fn upstream_directive(upstream: &mut Upstream, directive: &Directive) -> Dir
             not_needed("connections to origins are kept")
         }
         "zone" | "state" | "ntlm" => not_needed("workers share the state of origins"),
-        "resolver" | "resolver_timeout" => {
-            not_needed("names are resolved by the system, every 10 s")
-        }
+        "resolver" => resolver(upstream, directive),
+        "resolver_timeout" => not_needed("names are resolved in the background"),
         "queue" => not_needed("requests wait for connections"),
         "check" => by_hand("health checks: [origin.check]"),
         "sticky" if directive.arg(0) == "cookie" => sticky_cookie(upstream, directive),
         "sticky" => by_hand("sticky = true: a cookie of Lowroad's names the server"),
         _ => by_hand("this directive is unknown to the import"),
     }
+}
+
+/// `resolver`: addresses of name servers, and parameters. The time to live of the records counts.
+fn resolver(upstream: &mut Upstream, directive: &Directive) -> DirectiveOutcome {
+    let addresses = directive.args.iter().filter(|arg| !arg.contains('='));
+    let addresses: Vec<String> = addresses.cloned().collect();
+    let is_address = |text: &String| {
+        let host = text.trim_start_matches('[').trim_end_matches(']');
+        host.parse::<IpAddr>().is_ok() || text.parse::<SocketAddr>().is_ok()
+    };
+    if addresses.is_empty() || !addresses.iter().all(is_address) {
+        return DirectiveOutcome::ByHand("resolver has addresses, not names".to_string());
+    }
+    let plain = addresses
+        .iter()
+        .map(|text| match text.parse::<SocketAddr>() {
+            Ok(_) => text.clone(),
+            Err(_) => text.trim_matches(['[', ']']).to_string(),
+        });
+    let plain: Vec<String> = plain.collect();
+    upstream.keys.insert("resolver", list(&plain));
+    DirectiveOutcome::translated()
 }
 
 fn balance(upstream: &mut Upstream, balance: &str) -> DirectiveOutcome {

@@ -158,6 +158,8 @@ fn origin_keys(
             upstream
                 .keys
                 .iter()
+                // Addresses need no name servers.
+                .filter(|(key, _)| **key != "resolver" || upstream.has_name())
                 .map(|(key, value)| (*key, value.clone())),
         );
     }

@@ -1,5 +1,7 @@
 //! Routes to origins and programs: `[[site.route]]`.
 
+use std::collections::BTreeMap;
+
 use super::origins::{PassUrl, route_origin};
 use crate::document::{ConfigDocument, ConfigTable};
 use crate::nginx::level::Translation;
@@ -11,6 +13,9 @@ use crate::path_globs::PathGlobs;
 use crate::report::DirectiveOutcome;
 use crate::toml_values::{key, quoted};
 
+/// nginx copies requests of all methods.
+const MIRRORED_METHODS: &str = r#"["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"]"#;
+
 /// Writes the routes of a site, in the order of precedence.
 pub fn write_routes(
     server: &Server,
@@ -19,6 +24,10 @@ pub fn write_routes(
     document: &mut ConfigDocument,
 ) {
     for location in server.locations.iter().filter(|it| it.name.is_none()) {
+        // The location of a mirror is none of clients: its origin is in the routes that copy requests.
+        if location.content.is_internal && is_mirror(server, location) {
+            continue;
+        }
         let named = named_handler(server, location);
         // Files of a location have precedence over the handler of its fallback.
         let (handler, is_missing) = match named {
@@ -37,6 +46,15 @@ pub fn write_routes(
             route.write_origin(translation, origins, document);
         }
     }
+}
+
+/// Whether a location sends the copies of others' requests.
+fn is_mirror(server: &Server, location: &Location) -> bool {
+    let mut mirrors = server
+        .locations
+        .iter()
+        .filter_map(|it| it.settings.proxy.mirror.as_ref());
+    mirrors.any(|mirror| mirror.value == location.text)
 }
 
 /// The named location that answers for missing files, if it has a handler.
@@ -93,6 +111,7 @@ impl RouteWriter<'_> {
             .script
             .as_ref()
             .map(|script| self.script_below_root(script));
+        self.report_error_statuses(settings, translation);
         for table in self.tables(pass.entry) {
             let mut table = table
                 .key("fastcgi", &servers)
@@ -143,6 +162,8 @@ impl RouteWriter<'_> {
             &translation.definitions,
             pass.entry,
         );
+        self.report_error_statuses(settings, translation);
+        let mirror = self.mirror(translation, origins);
         for mut table in self.tables(pass.entry) {
             table = table.key("origin", quoted(&origin.value));
             for (name, value) in self.path_keys(&url) {
@@ -154,6 +175,7 @@ impl RouteWriter<'_> {
             if settings.keeps_redirects {
                 table = table.key("own_redirects", "false");
             }
+            table = table.optional_key("mirror", mirror.as_ref());
             table = self.common_keys(table, settings);
             document.push(table);
             document.push_filled(cache_table(settings, translation));
@@ -183,6 +205,63 @@ impl RouteWriter<'_> {
         keys
     }
 
+    /// The value of `mirror`, if the location of the copies passes their targets on unchanged.
+    fn mirror(&self, translation: &mut Translation, origins: &mut OriginTables) -> Option<String> {
+        let mirror = self.location.settings.proxy.mirror.as_ref()?;
+        let mut locations = self.server.locations.iter();
+        let target = locations.find(|it| it.name.is_none() && it.text == mirror.value)?;
+        let pass = target
+            .content
+            .proxy
+            .as_ref()
+            .filter(|_| target.content.passes_request_uri)?;
+        let url = PassUrl::parse(&pass.value)?;
+        let settings = &target.settings.proxy;
+        let definitions = &translation.definitions;
+        let origin = route_origin(origins, &url, settings, definitions, pass.entry);
+        let outcome = DirectiveOutcome::Translated(
+            "body_max of mirror limits the bodies of copies".to_string(),
+        );
+        translation.report.change(mirror.entry, outcome);
+        Some(format!(
+            "{{ to = {}, methods = {MIRRORED_METHODS} }}",
+            quoted(&origin.value)
+        ))
+    }
+
+    /// The value of `intercept_errors`: a table if errors get other statuses.
+    fn intercepted_errors(&self) -> String {
+        let settings = &self.location.settings;
+        if settings.error_statuses.is_empty() {
+            return "true".to_string();
+        }
+        let mut statuses: BTreeMap<u16, u16> = BTreeMap::new();
+        // nginx takes the first page for a status.
+        for page in &settings.error_pages {
+            let code = page.value.0;
+            let changed = settings.error_statuses.iter();
+            let changed = changed.filter(|it| it.entry == page.entry && it.value.0 == code);
+            let status = changed.map(|it| it.value.1).next().unwrap_or(code);
+            statuses.entry(code).or_insert(status);
+        }
+        let items = statuses
+            .iter()
+            .map(|(code, status)| format!("{code} = {status}"));
+        format!("{{ {} }}", items.collect::<Vec<_>>().join(", "))
+    }
+
+    /// Reports the pages with another status that the route's keys contain.
+    fn report_error_statuses(&self, settings: &UpstreamSettings, translation: &mut Translation) {
+        if settings.intercepts_errors {
+            for changed in &self.location.settings.error_statuses {
+                let outcome = DirectiveOutcome::Translated(
+                    "errors of the origin or program: intercept_errors".to_string(),
+                );
+                translation.report.change(changed.entry, outcome);
+            }
+        }
+    }
+
     fn common_keys(&self, mut table: ConfigTable, settings: &UpstreamSettings) -> ConfigTable {
         table = table.optional_key("timeout", settings.timeout.as_ref());
         let keys = self.location.settings.bandwidth_keys();
@@ -198,7 +277,7 @@ impl RouteWriter<'_> {
             table = table.key("response_buffering", "false");
         }
         if settings.intercepts_errors {
-            table = table.key("intercept_errors", "true");
+            table = table.key("intercept_errors", self.intercepted_errors());
         }
         if self.location.content.is_internal {
             table = table.key("internal", "true");
