@@ -20,6 +20,7 @@ use rustix::process::{
     pidfd_open, waitid,
 };
 
+use crate::launcher;
 use crate::message::PacketChannel;
 
 /// The executable of the running program, even if its file was replaced in the meantime.
@@ -64,8 +65,8 @@ impl ChildProcess {
     ///
     /// # Errors
     /// Those of fork(2) and execve(2); or if no descriptors are left.
-    pub fn spawn(mut command: Command) -> io::Result<ChildProcess> {
-        let mut child = command.spawn()?;
+    pub fn spawn(command: Command) -> io::Result<ChildProcess> {
+        let mut child = launcher::spawn(command)?;
         match end_descriptor(Pid::from_child(&child)) {
             Ok(end) => Ok(ChildProcess {
                 child,

@@ -26,6 +26,7 @@ pub(crate) fn server(
             .and_then(|item| item.read(value::workers))
             .unwrap_or(default.workers),
         affinity: section.flag("affinity", default.affinity),
+        hardening: section.flag("hardening", default.hardening),
         accept: section
             .item("accept")
             .and_then(|item| item.read(value::accept))

@@ -148,6 +148,7 @@ fn all_keys_of_process_tables_are_read() {
         [server]
         workers = 3
         affinity = true
+        hardening = false
         accept = "one"
         user = "www-data"
         group = "www"
@@ -200,6 +201,7 @@ fn all_keys_of_process_tables_are_read() {
     let server = ProcessConfig {
         workers: 3,
         affinity: true,
+        hardening: false,
         accept: AcceptLimit::One,
         user: Some("www-data".into()),
         group: Some("www".into()),

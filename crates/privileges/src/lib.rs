@@ -1,6 +1,7 @@
 //! Privileges of the server's processes: the account under which the server runs ([`account`]), the capabilities that
 //! it keeps ([`capabilities`]), the helper process that opens files that only root may open ([`helper`]), and the process
-//! that starts a new version of the program with root's rights ([`starter`]).
+//! that starts a new version of the program with root's rights ([`starter`]), and the system calls of threads that serve
+//! requests ([`thread_filter`]).
 
 #![forbid(unsafe_code)]
 
@@ -8,6 +9,7 @@ pub mod account;
 pub mod capabilities;
 pub mod helper;
 pub mod starter;
+pub mod thread_filter;
 
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 

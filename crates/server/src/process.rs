@@ -6,6 +6,7 @@
 
 mod disk_cache;
 mod follower_thread;
+mod hardening;
 mod privileged_parts;
 mod worker_threads;
 
@@ -16,6 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Instant;
 
+use lowroad_child_processes::launcher;
 use lowroad_config::Config;
 use lowroad_engine::IoDriver;
 use lowroad_engine::epoll::EpollDriver;
@@ -24,6 +26,7 @@ use lowroad_files::file_fetcher::FileFetcher;
 use lowroad_files::file_loader::FileLoader;
 use lowroad_handler::secrets;
 use lowroad_privileges::starter::ProgramStart;
+use lowroad_privileges::thread_filter::ThreadFilter;
 use lowroad_routes::applications::ApplicationSet;
 use lowroad_routes::route_builder::HandlerRuntime;
 use lowroad_site::sites::SiteTable;
@@ -31,6 +34,7 @@ use lowroad_store::SharedStore;
 use lowroad_store::watch::FolderWatcher;
 
 use self::privileged_parts::{PrivilegedParts, SharedParts};
+use self::worker_threads::WorkerStart;
 use crate::events::MainEvent;
 use crate::level::ConnectionInterceptor;
 use crate::level_sites::LevelSites;
@@ -83,11 +87,16 @@ pub fn run(mut config: Config, mut start: ServerStart<'_>) -> Result<(), String>
 
     // No threads before this point: credentials and environment must be final.
     let text = |error: std::io::Error| format!("can't start: {error}");
-    let helpers = HelperPool::start(config.server.helpers).map_err(text)?;
+    // The launcher starts programs for the threads that can't.
+    launcher::start().map_err(text)?;
+    let thread_filter = hardening::thread_filter(&config, &shared.logger);
+    let start_helpers = || HelperPool::start(config.server.helpers);
+    let helpers = hardening::start_filtered(thread_filter.as_ref(), start_helpers)?;
+    let helpers = helpers.map_err(text)?;
     // The number of processors may have changed since the sockets were opened, one for each worker.
     let drivers = worker_threads::drivers(new_sockets.len(), &helpers).map_err(text)?;
     let (sender, events) = channel();
-    let mut running = shared_state(config, shared, &helpers, &drivers)?;
+    let mut running = shared_state(config, shared, &helpers, &drivers, thread_filter.as_ref())?;
     disk_cache::open(&running, disk_folder, &helpers).map_err(text)?;
     for site in predecessor.iter().flat_map(|it| &it.maintenance) {
         let switch = running.sites.maintenance_switches().find(site);
@@ -100,7 +109,13 @@ pub fn run(mut config: Config, mut start: ServerStart<'_>) -> Result<(), String>
     if let Some(level) = &running.softirq {
         level.set_sites(LevelSites::new(&running));
     }
-    worker_threads::start(&mut running, drivers, &logs, traces.as_ref(), &sender).map_err(text)?;
+    let worker_start = WorkerStart {
+        logs: &logs,
+        traces: traces.as_ref(),
+        thread_filter: thread_filter.map(Arc::new),
+        events: &sender,
+    };
+    worker_threads::start(&mut running, drivers, worker_start).map_err(text)?;
     let logger = running.logger.clone();
     let traces = traces.map(|traces| traces.start(logger.clone()));
     let traces = traces.transpose().map_err(text)?;
@@ -194,6 +209,7 @@ fn shared_state(
     parts: SharedParts,
     helpers: &HelperPool,
     drivers: &[EpollDriver],
+    thread_filter: Option<&ThreadFilter>,
 ) -> Result<RunningServer, String> {
     let SharedParts {
         logger,
@@ -206,7 +222,9 @@ fn shared_state(
     } = parts;
     let worker_handles = drivers.iter().map(|driver| driver.worker_handle().clone());
     // Handlers are opened after root is given up, so that they open their files as the server's user.
-    let handler_runtime = HandlerRuntime::start(logger.clone(), worker_handles.collect())
+    let worker_handles = worker_handles.collect();
+    let start_runtime = || HandlerRuntime::start(logger.clone(), worker_handles);
+    let handler_runtime = hardening::start_filtered(thread_filter, start_runtime)?
         .map_err(|error| format!("can't start: {error}"))?;
     // Before handlers are opened, since each origin derives its own key from this one.
     if let Some(key) = session_key {

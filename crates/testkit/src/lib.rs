@@ -13,6 +13,7 @@ pub mod origin;
 pub mod process;
 pub mod pseudo_terminal;
 pub mod status;
+pub mod system_call;
 pub mod unit;
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};

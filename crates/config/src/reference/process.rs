@@ -17,6 +17,15 @@ pub(super) const SERVER: TableReference = TableReference {
         ),
         KeyReference::with_default("affinity", "boolean", "false", "Pin each worker to a CPU."),
         KeyReference::with_default(
+            "hardening",
+            "boolean",
+            "true",
+            "Refuse system calls to threads that serve requests, by seccomp: starting programs, `ptrace`, raw sockets, \
+             namespaces, mounts, `bpf`, `io_uring`, kernel modules, changes of the user ([security](../operation.md#rights)). \
+             They fail with `EPERM`. Turn it off for native modules that need one of these. A kernel without seccomp \
+             gets a line in the log.",
+        ),
+        KeyReference::with_default(
             "accept",
             "`\"one\"`, `\"all\"`, or 1 to 65536",
             "32",

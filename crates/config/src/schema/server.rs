@@ -9,6 +9,8 @@ pub struct ProcessConfig {
     pub workers: usize,
     /// Each worker is pinned to one CPU. Default false.
     pub affinity: bool,
+    /// Threads that serve requests lose the system calls that they never need. Default true.
+    pub hardening: bool,
     /// How many connections a worker accepts at one wake-up. Default `AcceptLimit::UpTo` 32.
     pub accept: AcceptLimit,
     /// The user to change to when started as root. The server checks that it exists, the parser does not.
@@ -87,6 +89,7 @@ impl Default for ProcessConfig {
         ProcessConfig {
             workers: 0,
             affinity: false,
+            hardening: true,
             accept: AcceptLimit::default(),
             user: None,
             group: None,

@@ -13,6 +13,7 @@ use super::named_files::NamedFiles;
 use super::path_walk::{self, UntrustedPath};
 use super::trusted_sources::TrustedSources;
 use crate::account::UserIds;
+use crate::thread_filter::ThreadFilter;
 use crate::{capabilities, hide_process};
 
 /// The capabilities to open the files of other users, and to give a new log to the server's user.
@@ -40,6 +41,8 @@ pub fn serve(config: PathBuf, owner: UserIds) -> Result<(), String> {
     // Rights are given up before the first request, since the requesting server may be compromised.
     capabilities::reduce(KEPT)?;
     hide_process()?;
+    // Without filters in the kernel, the capabilities are the limit.
+    let _ = ThreadFilter::for_helpers().and_then(|filter| filter.apply());
     let channel =
         PacketChannel::to_parent().map_err(|error| format!("the server's socket: {error}"))?;
     let mut helper = HelperState {

@@ -23,6 +23,7 @@ use lowroad_engine::worker::{MailboxMessage, Worker};
 use lowroad_files::file_fetcher::FileFetcher;
 use lowroad_handler::interim_responses::PostInterim;
 use lowroad_log::{ErrorLogger, LineSink};
+use lowroad_privileges::thread_filter::ThreadFilter;
 use lowroad_response_cache::calls::HandlerCalls;
 use lowroad_response_cache::handler_outcome::{HandlerOutcome, OutcomeSender, OutcomeWaiter};
 use lowroad_routes::route_builder::RuntimeHandle;
@@ -58,6 +59,15 @@ pub fn drivers(count: usize, helpers: &HelperPool) -> io::Result<Vec<EpollDriver
         .collect()
 }
 
+/// The objects of the process that workers use.
+pub struct WorkerStart<'a> {
+    pub logs: &'a LogWriters,
+    pub traces: Option<&'a TraceExport>,
+    /// The system calls that workers can't make.
+    pub thread_filter: Option<Arc<ThreadFilter>>,
+    pub events: &'a Sender<MainEvent>,
+}
+
 /// Starts a worker on each driver.
 ///
 /// # Errors
@@ -65,9 +75,7 @@ pub fn drivers(count: usize, helpers: &HelperPool) -> io::Result<Vec<EpollDriver
 pub fn start(
     running: &mut RunningServer,
     drivers: Vec<EpollDriver>,
-    logs: &LogWriters,
-    traces: Option<&TraceExport>,
-    events: &Sender<MainEvent>,
+    start: WorkerStart<'_>,
 ) -> io::Result<()> {
     let settings = limits::settings(&running.config, &running.listeners, running.fd_limit);
     let settings = Arc::new(settings);
@@ -76,15 +84,16 @@ pub fn start(
         let parameters = WorkerParameters {
             number,
             settings: settings.clone(),
-            logs: logs.access_sinks(),
+            logs: start.logs.access_sinks(),
             log_worker: LogWorker {
                 number,
                 count,
                 hostname: hostname.clone(),
             },
-            tracer: traces.map(TraceExport::tracer),
+            tracer: start.traces.map(TraceExport::tracer),
+            thread_filter: start.thread_filter.clone(),
         };
-        start_one(running, parameters, driver, events.clone())?;
+        start_one(running, parameters, driver, start.events.clone())?;
     }
     Ok(())
 }
@@ -96,6 +105,7 @@ struct WorkerParameters {
     logs: Vec<(LineSink, AccessLogConfig)>,
     log_worker: LogWorker,
     tracer: Option<WorkerTracer>,
+    thread_filter: Option<Arc<ThreadFilter>>,
 }
 
 fn start_one(
@@ -144,6 +154,7 @@ fn start_one(
     let thread = WorkerThread {
         number: parameters.number,
         cpu: running.config.server.affinity.then_some(parameters.number),
+        thread_filter: parameters.thread_filter,
         runtime,
         store: running.store.clone(),
         fetcher: running.fetcher.clone(),
@@ -163,6 +174,8 @@ struct WorkerThread {
     number: usize,
     /// The processor to which the thread is pinned.
     cpu: Option<usize>,
+    /// The filter of the first thread, which the threads that replace it inherit.
+    thread_filter: Option<Arc<ThreadFilter>>,
     runtime: RuntimeHandle,
     store: Arc<SharedStore>,
     fetcher: Arc<FileFetcher<OutcomeWaiter>>,
@@ -175,12 +188,16 @@ impl WorkerThread {
     ///
     /// # Errors
     /// No thread is available.
-    fn start(self, mut worker: Worker<EpollDriver, SiteService>) -> io::Result<()> {
+    fn start(mut self, mut worker: Worker<EpollDriver, SiteService>) -> io::Result<()> {
         let builder = thread::Builder::new().name(format!("worker-{}", self.number));
         builder.spawn(move || {
             if let Some(cpu) = self.cpu {
                 // Pinning is an optimization: if it fails, the kernel schedules the worker.
                 let _ = lowroad_engine::worker::pin_to_cpu(cpu);
+            }
+            if let Some(Err(error)) = self.thread_filter.take().map(|filter| filter.apply()) {
+                self.logger
+                    .warn(format_args!("a worker keeps all system calls: {error}"));
             }
             // Futures that start on this worker are spawned on `runtime`.
             let runtime = self.runtime.clone();

@@ -1,6 +1,7 @@
 //! Graceful shutdown: requests in progress are answered, new connections are refused, and no request in between is
 //! lost. `start` tests the start, `reload` tests new configurations.
 
+mod hardening;
 mod panics;
 mod upgrade;
 
