@@ -26,7 +26,7 @@ use member::GroupMember;
 use selection::MemberCandidate;
 
 pub use hash::hash_of;
-pub use member::{MemberCounters, MemberHealth, NewMember};
+pub use member::{MemberCounters, MemberHealth, MemberMode, NewMember};
 pub use pick_reason::{CandidateTier, MemberStatus, NoMember, PickReason};
 pub use selection::SelectionReason;
 pub use settings::{
@@ -145,7 +145,8 @@ impl<P> MemberGroup<P> {
             // With weights of 0 only, the shares would be divided by 0.
             weight: new.weight.max(1),
             backup: new.backup,
-            draining: false,
+            live_weight: None,
+            mode: MemberMode::Auto,
             circuit: CircuitBreaker::new(now_ms),
             is_healthy: true,
             contrary_checks: 0,
@@ -178,18 +179,28 @@ impl<P> MemberGroup<P> {
         member.map(|member| member.target)
     }
 
-    /// Starts or ends draining: a draining member gets no new requests. Returns whether the member exists.
-    pub fn drain(&mut self, id: MemberId, draining: bool, now_ms: u64) -> bool {
+    /// Sets the operator's decision about a member. Returns whether the member exists.
+    pub fn set_mode(&mut self, id: MemberId, mode: MemberMode, now_ms: u64) -> bool {
         let Some(member) = self.member_mut(id) else {
             return false;
         };
-        if std::mem::replace(&mut member.draining, draining) && !draining {
+        let previous = std::mem::replace(&mut member.mode, mode);
+        if mode.is_in_rotation() && !previous.is_in_rotation() {
             member.begin_slow_start(now_ms);
         }
         true
     }
 
-    /// Changes a member's weight. Returns whether the member exists.
+    /// Sets the operator's weight of a member, `None` for the configured one. Returns whether the member exists.
+    pub fn set_live_weight(&mut self, id: MemberId, weight: Option<u32>) -> bool {
+        let member = self.member_mut(id);
+        member.is_some_and(|member| {
+            member.live_weight = weight.map(|weight| weight.max(1));
+            true
+        })
+    }
+
+    /// Changes a member's configured weight. Returns whether the member exists.
     pub fn set_weight(&mut self, id: MemberId, weight: u32) -> bool {
         let member = self.member_mut(id);
         member.is_some_and(|member| {
@@ -302,6 +313,8 @@ impl<P> MemberGroup<P> {
             self.has_other_healthy(picked.member, now_ms) || settings.panic_percent == 0;
         // The member may have been removed while the request was in progress.
         let member = self.member_mut(picked.member)?;
+        // An ejection would have no effect on a member that is forced up, so it is not reported either.
+        let may_eject = may_eject && member.mode != MemberMode::Up;
         member.requests -= 1;
         member.tunnels -= u32::from(picked.is_tunnel);
         // `None` if the outcome shows nothing about the member.
@@ -387,7 +400,9 @@ impl<P> MemberGroup<P> {
                 Some(MemberStatus {
                     member: self.id_at(slot),
                     name: member.name.clone(),
-                    weight: member.weight,
+                    weight: member.weight_in_force(),
+                    configured_weight: member.weight,
+                    mode: member.mode,
                     backup: member.backup,
                     health: member.health(&self.settings, ClientSet::ALL, now_ms),
                     requests: member.requests,
@@ -405,6 +420,14 @@ impl<P> MemberGroup<P> {
         now_ms: u64,
         random: u64,
     ) -> Result<(Vec<MemberCandidate>, usize, PickReason), NoMember> {
+        if let Some(candidate) = self.draining_session_member(request, now_ms) {
+            let reason = PickReason {
+                tier: CandidateTier::Primary,
+                selected_by: SelectionReason::Session,
+                candidates: 1,
+            };
+            return Ok((vec![candidate], 0, reason));
+        }
         let (tier, candidates) = self.candidates(request, now_ms)?;
         let policy = self.settings.policy;
         let of_session = request.session.and_then(|member| {
@@ -423,6 +446,23 @@ impl<P> MemberGroup<P> {
         Ok((candidates, index, reason))
     }
 
+    /// The member of the request's session, if the operator drains it and it works: it is no candidate for other
+    /// requests.
+    fn draining_session_member(
+        &self,
+        request: &PickRequest<'_>,
+        now_ms: u64,
+    ) -> Option<MemberCandidate> {
+        let id = request.session.filter(|id| !request.tried.contains(id))?;
+        let member = self.member(id)?;
+        if member.mode != MemberMode::Drain || member.is_full(&self.settings) {
+            return None;
+        }
+        // A session does not keep a client at a server that fails.
+        let health = member.observed_health(&self.settings, request.clients(), now_ms);
+        is_usable(health).then(|| self.candidate(id.slot as usize, member, now_ms))
+    }
+
     /// The candidates for a request; at least one.
     fn candidates(
         &self,
@@ -430,10 +470,12 @@ impl<P> MemberGroup<P> {
         now_ms: u64,
     ) -> Result<(CandidateTier, Vec<MemberCandidate>), NoMember> {
         let clients = request.clients();
-        // If the operator drains all members, the group counts as empty and not as down, so that messages name the
-        // cause.
-        if self.all().all(|(_, member)| member.draining) {
+        if self.all().next().is_none() {
             return Err(NoMember::Empty);
+        }
+        // Not counted as down, so that messages name the cause.
+        if !self.all().any(|(_, member)| member.mode.is_in_rotation()) {
+            return Err(NoMember::AllOutOfService);
         }
         let first = self.tier(clients, now_ms);
         let mut no_member = NoMember::AllDown;
@@ -467,7 +509,10 @@ impl<P> MemberGroup<P> {
     /// The tier of members that is tried first for requests of `clients`.
     fn tier(&self, clients: ClientSet, now_ms: u64) -> CandidateTier {
         let (mut primaries, mut healthy, mut healthy_backups) = (0_u32, 0_u32, 0_u32);
-        for (_, member) in self.all().filter(|(_, member)| !member.draining) {
+        let in_rotation = self
+            .all()
+            .filter(|(_, member)| member.mode.is_in_rotation());
+        for (_, member) in in_rotation {
             let is_healthy = self.is_member_healthy(member, clients, now_ms);
             primaries += u32::from(!member.backup);
             healthy += u32::from(!member.backup && is_healthy);
@@ -494,29 +539,21 @@ impl<P> MemberGroup<P> {
         now_ms: u64,
     ) -> bool {
         match tier {
-            _ if member.draining => false,
+            _ if !member.mode.is_in_rotation() => false,
             CandidateTier::Primary => {
                 !member.backup && self.is_member_healthy(member, clients, now_ms)
             }
             CandidateTier::Backup => {
                 member.backup && self.is_member_healthy(member, clients, now_ms)
             }
-            // All members that are not draining, regardless of their health.
+            // All members in rotation, regardless of their health.
             CandidateTier::Panic => true,
         }
     }
 
     /// Whether a member is healthy, regardless of its load.
     fn is_member_healthy(&self, member: &GroupMember<P>, clients: ClientSet, now_ms: u64) -> bool {
-        match member.health(&self.settings, clients, now_ms) {
-            // A member that is due for a trial counts as healthy, since the trial needs a request.
-            MemberHealth::Up
-            | MemberHealth::SlowStart { .. }
-            | MemberHealth::Trial
-            | MemberHealth::Full => true,
-            MemberHealth::TrialInProgress | MemberHealth::Ejected { .. } => false,
-            MemberHealth::Down | MemberHealth::Draining => false,
-        }
+        is_usable(member.health(&self.settings, clients, now_ms))
     }
 
     fn has_other_healthy(&self, id: MemberId, now_ms: u64) -> bool {
@@ -571,6 +608,19 @@ impl<P> MemberGroup<P> {
     fn member_mut(&mut self, id: MemberId) -> Option<&mut GroupMember<P>> {
         let member = self.members.get_mut(id.slot as usize)?.as_mut();
         member.filter(|member| member.generation == id.generation)
+    }
+}
+
+/// Whether a member with this health may get requests, regardless of its load.
+fn is_usable(health: MemberHealth) -> bool {
+    match health {
+        // A member that is due for a trial counts as healthy, since the trial needs a request.
+        MemberHealth::Up
+        | MemberHealth::SlowStart { .. }
+        | MemberHealth::Trial
+        | MemberHealth::Full => true,
+        MemberHealth::TrialInProgress | MemberHealth::Ejected { .. } => false,
+        MemberHealth::Down | MemberHealth::Draining | MemberHealth::OutOfService => false,
     }
 }
 

@@ -23,6 +23,27 @@ pub struct NewMember {
     pub backup: bool,
 }
 
+/// The operator's decision about a member.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MemberMode {
+    /// Active checks and failed requests decide whether the member gets requests.
+    #[default]
+    Auto,
+    /// The member gets requests, whatever checks and failed requests show.
+    Up,
+    /// The member gets requests of its sessions only.
+    Drain,
+    /// The member gets no new requests.
+    Down,
+}
+
+impl MemberMode {
+    /// Whether the member gets requests without a session.
+    pub fn is_in_rotation(self) -> bool {
+        matches!(self, MemberMode::Auto | MemberMode::Up)
+    }
+}
+
 /// Counters of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemberCounters {
@@ -73,8 +94,21 @@ pub enum MemberHealth {
     Down,
     /// The member has the maximum number of requests, or of pending ones.
     Full,
-    /// The operator drains the member: it gets no new requests.
+    /// The operator drains the member: it gets requests of its sessions only.
     Draining,
+    /// The operator has taken the member out of service.
+    OutOfService,
+}
+
+impl MemberHealth {
+    /// Whether the member works, as far as is known: one that is full works, one that is due for a trial has not shown
+    /// yet that it does.
+    pub fn is_available(self) -> bool {
+        matches!(
+            self,
+            MemberHealth::Up | MemberHealth::SlowStart { .. } | MemberHealth::Full
+        )
+    }
 }
 
 impl fmt::Display for MemberHealth {
@@ -88,6 +122,7 @@ impl fmt::Display for MemberHealth {
             MemberHealth::Down => to.write_str("down"),
             MemberHealth::Full => to.write_str("full"),
             MemberHealth::Draining => to.write_str("draining"),
+            MemberHealth::OutOfService => to.write_str("out of service"),
         }
     }
 }
@@ -98,9 +133,12 @@ pub struct GroupMember<P> {
     pub target: P,
     pub name: Arc<str>,
     pub hash: u64,
+    /// The configured weight.
     pub weight: u32,
+    /// The operator's weight, which replaces the configured one.
+    pub live_weight: Option<u32>,
     pub backup: bool,
-    pub draining: bool,
+    pub mode: MemberMode,
     pub circuit: CircuitBreaker,
     /// Whether the member is healthy by active checks; true if there are none.
     pub is_healthy: bool,
@@ -128,9 +166,21 @@ impl<P> GroupMember<P> {
         now_ms: u64,
     ) -> MemberHealth {
         // In the order of precedence: the operator's decision, active checks, failed requests, load.
-        if self.draining {
-            return MemberHealth::Draining;
+        match self.mode {
+            MemberMode::Auto => self.observed_health(settings, clients, now_ms),
+            MemberMode::Up => self.load_health(settings, now_ms),
+            MemberMode::Drain => MemberHealth::Draining,
+            MemberMode::Down => MemberHealth::OutOfService,
         }
+    }
+
+    /// The health by active checks, failed requests and load.
+    pub fn observed_health(
+        &self,
+        settings: &GroupSettings,
+        clients: ClientSet,
+        now_ms: u64,
+    ) -> MemberHealth {
         if !self.is_healthy {
             return MemberHealth::Down;
         }
@@ -141,6 +191,10 @@ impl<P> GroupMember<P> {
             CircuitDecision::Trial if !self.is_full(settings) => return MemberHealth::Trial,
             CircuitDecision::Trial | CircuitDecision::Open => {}
         }
+        self.load_health(settings, now_ms)
+    }
+
+    fn load_health(&self, settings: &GroupSettings, now_ms: u64) -> MemberHealth {
         if self.is_full(settings) {
             return MemberHealth::Full;
         }
@@ -159,9 +213,14 @@ impl<P> GroupMember<P> {
         self.requests - self.tunnels >= circuit.requests_max || self.pending >= circuit.pending_max
     }
 
+    /// The weight in force without a slow start: the operator's, or the configured one.
+    pub fn weight_in_force(&self) -> u32 {
+        self.live_weight.unwrap_or(self.weight)
+    }
+
     /// The current weight; more than 0.
     pub fn current_weight(&self, settings: &GroupSettings, now_ms: u64) -> u64 {
-        let full_weight = u64::from(self.weight.max(1)) * WEIGHT_UNIT;
+        let full_weight = u64::from(self.weight_in_force().max(1)) * WEIGHT_UNIT;
         full_weight * self.weight_percent(settings, now_ms) / 100
     }
 

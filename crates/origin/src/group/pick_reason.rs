@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::MemberId;
-use super::member::{MemberCounters, MemberHealth};
+use super::member::{MemberCounters, MemberHealth, MemberMode};
 use super::selection::SelectionReason;
 
 /// The set of candidates.
@@ -68,8 +68,10 @@ impl fmt::Display for PickReason {
 /// Why no member was picked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoMember {
-    /// The group is empty, or all members are draining.
+    /// The group is empty.
     Empty,
+    /// The operator drains all members, or has taken them out of service.
+    AllOutOfService,
     /// No member is healthy.
     AllDown,
     /// All healthy members that were not tried have the maximum number of requests.
@@ -82,6 +84,7 @@ impl fmt::Display for NoMember {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(match self {
             NoMember::Empty => "the group has no members",
+            NoMember::AllOutOfService => "all members are drained or out of service",
             NoMember::AllDown => "no member is healthy",
             NoMember::AllFull => "all members have the maximum number of requests",
             NoMember::AllTried => "all members have been tried",
@@ -96,8 +99,12 @@ pub struct MemberStatus {
     pub member: MemberId,
     /// The name.
     pub name: Arc<str>,
-    /// The configured weight.
+    /// The weight in force.
     pub weight: u32,
+    /// The configured weight.
+    pub configured_weight: u32,
+    /// The operator's decision.
+    pub mode: MemberMode,
     /// Whether the member is a backup.
     pub backup: bool,
     /// The health.

@@ -579,9 +579,9 @@ fn pending_requests_have_their_own_limit() {
 #[test]
 fn drained_or_removed_member_gets_no_requests_and_late_reports_are_ignored() {
     let (mut group, ids) = group(settings(BalancingPolicy::RoundRobin), &THREE);
-    assert!(group.drain(ids[0], true, 0));
+    assert!(group.set_mode(ids[0], MemberMode::Drain, 0));
     assert!(!shares(&mut group, 30, 0).contains_key("a"));
-    assert!(group.drain(ids[0], false, 0));
+    assert!(group.set_mode(ids[0], MemberMode::Auto, 0));
     assert!(shares(&mut group, 60, 0).contains_key("a"));
     let held = group
         .pick(&request_after(&ids[1..]), 0, 0)
@@ -603,11 +603,11 @@ fn drained_or_removed_member_gets_no_requests_and_late_reports_are_ignored() {
     let new = new.expect("it is there");
     assert_eq!((new.requests, new.counts), (0, MemberCounters::default()));
     for id in [id, ids[1], ids[2]] {
-        group.drain(id, true, 0);
+        group.set_mode(id, MemberMode::Drain, 0);
     }
     assert_eq!(
         group.preview(&PickRequest::default(), 0, 0),
-        Err(NoMember::Empty)
+        Err(NoMember::AllOutOfService)
     );
 }
 
@@ -670,7 +670,15 @@ fn random_histories_satisfy_the_invariants() {
                     group.report(picked, outcomes[dice(3) as usize], now_ms);
                 }
                 9 => _ = group.record_check(ids[any], dice(2) == 0, now_ms),
-                10 => _ = group.drain(ids[any], dice(3) == 0, now_ms),
+                10 => {
+                    let modes = [
+                        MemberMode::Auto,
+                        MemberMode::Up,
+                        MemberMode::Drain,
+                        MemberMode::Down,
+                    ];
+                    group.set_mode(ids[any], modes[dice(4) as usize], now_ms);
+                }
                 _ if dice(4) == 0 => {
                     group.remove(ids[any]);
                     let new = NewMember {
@@ -712,10 +720,53 @@ fn member_of_the_session_is_picked_while_it_is_a_candidate() {
     // A backup has no sessions while primary members are healthy.
     let (member, _) = group.preview(&request(ids[2]), 0, 0).expect("a member");
     assert_eq!(member, ids[0]);
-    assert!(group.drain(ids[1], true, 0));
+    // While it is drained it keeps its sessions, unless they have tried it; out of service it has none.
+    assert!(group.set_mode(ids[1], MemberMode::Drain, 0));
+    assert!(!shares(&mut group, 10, 0).contains_key("b"));
+    let (member, reason) = group.preview(&request(ids[1]), 0, 0).expect("a member");
+    assert_eq!(
+        (member, reason.selected_by),
+        (ids[1], SelectionReason::Session)
+    );
+    let again = PickRequest {
+        tried: &ids[1..2],
+        ..request(ids[1])
+    };
+    let (member, _) = group.preview(&again, 0, 0).expect("a member");
+    assert_eq!(member, ids[0]);
+    assert!(group.set_mode(ids[1], MemberMode::Down, 0));
     let (member, _) = group.preview(&request(ids[1]), 0, 0).expect("a member");
     assert_eq!(member, ids[0]);
     assert_eq!(group.find(|target| *target == "b"), Some(ids[1]));
     group.remove(ids[1]);
     assert_eq!(group.find(|target| *target == "b"), None);
+}
+
+#[test]
+fn operator_overrides_checks_and_weights() {
+    let (mut group, ids) = group(settings(BalancingPolicy::RoundRobin), &[("a", 1), ("b", 1)]);
+    group.mark_down(ids[0]);
+    assert!(!shares(&mut group, 10, 0).contains_key("a"));
+    // Forced up, a member that fails its checks gets requests; its health is observed further.
+    assert!(group.set_mode(ids[0], MemberMode::Up, 0));
+    assert!(shares(&mut group, 10, 0).contains_key("a"));
+    for _ in 0..20 {
+        let picked = group.pick(&request_after(&ids[1..]), 0, 0);
+        let event = group.report(picked.expect("a"), AttemptOutcome::ConnectFailed, 0);
+        assert_eq!(event, None);
+    }
+    assert_eq!(group.status(0)[0].counts.ejected, 0);
+    assert!(group.set_mode(ids[0], MemberMode::Auto, 0));
+    assert_eq!(group.status(0)[0].health, MemberHealth::Down);
+    assert!(group.set_mode(ids[1], MemberMode::Down, 0));
+    assert_eq!(group.status(0)[1].health, MemberHealth::OutOfService);
+    // The configured weight may change meanwhile, as by an SRV record.
+    assert!(group.set_live_weight(ids[0], Some(7)) && group.set_weight(ids[0], 3));
+    let weights = |group: &MemberGroup<&str>| {
+        let status = &group.status(0)[0];
+        (status.weight, status.configured_weight)
+    };
+    assert_eq!(weights(&group), (7, 3));
+    assert!(group.set_live_weight(ids[0], None));
+    assert_eq!(weights(&group), (3, 3));
 }
