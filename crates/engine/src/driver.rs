@@ -282,6 +282,12 @@ pub trait IoDriver {
     /// alert and all earlier bytes are transmitted even if the connection is closed immediately afterwards.
     fn send_alert(&mut self, socket: &Self::Socket, alert: &[u8]) -> SendOutcome;
 
+    /// The user ID of the process at the other end of a Unix socket; `None` if the driver does not know it.
+    fn peer_user(&self, socket: &Self::Socket) -> Option<u32> {
+        let _ = socket;
+        None
+    }
+
     /// Bytes that were sent and that the peer has not acknowledged.
     fn unacknowledged(&self, socket: &Self::Socket) -> usize;
 

@@ -504,6 +504,13 @@ impl IoDriver for EpollDriver {
         kernel_tls::send_alert(socket, alert)
     }
 
+    fn peer_user(&self, socket: &OwnedFd) -> Option<u32> {
+        // For a TCP socket, the kernel returns the user -1.
+        let credentials = rustix::net::sockopt::socket_peercred(socket).ok()?;
+        let user = credentials.uid.as_raw();
+        (user != u32::MAX).then_some(user)
+    }
+
     fn unacknowledged(&self, socket: &OwnedFd) -> usize {
         system_calls::unread_len(socket)
     }

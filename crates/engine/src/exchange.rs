@@ -169,6 +169,10 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             peer: self.transport.peer,
             peer_port: self.transport.peer_port,
             proxy: self.transport.proxy.as_deref().copied(),
+            peer_user: match V::NEEDS_PEER_USER {
+                true => worker.driver.peer_user(self.transport.socket()),
+                false => None,
+            },
             tls: self.transport.tls().cloned(),
             forwarded: None,
             listener: self.listener,

@@ -53,6 +53,8 @@ pub struct Exchange {
     pub peer_port: u16,
     /// The proxy at the other end of the connection, if a PROXY header contained the client's address.
     pub proxy: Option<IpAddr>,
+    /// The user ID of the client of a Unix socket, if [`HttpService::NEEDS_PEER_USER`].
+    pub peer_user: Option<u32>,
     /// The parameters of the TLS session, if the connection uses TLS.
     pub tls: Option<Arc<TlsInfo>>,
     /// The client's request as a trusted proxy describes it, if the connection is from one.
@@ -125,6 +127,7 @@ impl Exchange {
             peer,
             peer_port: 0,
             proxy: None,
+            peer_user: None,
             tls: None,
             forwarded: None,
             listener,
@@ -201,6 +204,9 @@ pub trait HttpService {
     type Record;
     /// An operator's command to the running server.
     type Command: Send + 'static;
+
+    /// Whether the service uses [`Exchange::peer_user`], which costs a system call for each request.
+    const NEEDS_PEER_USER: bool = false;
 
     /// Whether connections of a listener use TLS.
     fn has_tls(&self, listener: ListenerId) -> bool {

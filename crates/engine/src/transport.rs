@@ -126,6 +126,11 @@ impl<S> ClientTransport<S> {
         self.tls_transport = None;
     }
 
+    /// The socket.
+    pub fn socket(&self) -> &S {
+        &self.socket
+    }
+
     /// See [`IoDriver::register`].
     pub fn register(
         &self,
