@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write};
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -26,6 +27,20 @@ pub enum LogLevel {
 }
 
 impl LogLevel {
+    /// All levels, the most severe first.
+    pub const ALL: [LogLevel; 4] = [
+        LogLevel::Error,
+        LogLevel::Warn,
+        LogLevel::Info,
+        LogLevel::Debug,
+    ];
+
+    /// The level with this name.
+    pub fn from_name(name: &str) -> Option<LogLevel> {
+        let mut levels = LogLevel::ALL.into_iter();
+        levels.find(|level| level.as_str() == name)
+    }
+
     /// The level as written in the log.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -51,14 +66,15 @@ pub struct LoggedMessage {
     pub text: String,
 }
 
-/// A handle to the error log. Clones share the log and its counts of repetitions.
+/// A handle to the error log. Clones share the log, its level and its counts of repetitions.
 #[derive(Clone)]
 pub struct ErrorLogger {
-    level: LogLevel,
     shared: Arc<ErrorLogState>,
 }
 
 struct ErrorLogState {
+    /// The least severe level that is written, as a number.
+    level: AtomicU8,
     sink: LineSink,
     recent: Mutex<RecentMessages>,
 }
@@ -67,12 +83,31 @@ impl ErrorLogger {
     /// A logger that writes to `sink` the messages that are at least as severe as `level`.
     pub fn new(sink: LineSink, level: LogLevel) -> ErrorLogger {
         ErrorLogger {
-            level,
             shared: Arc::new(ErrorLogState {
+                level: AtomicU8::new(level as u8),
                 sink,
                 recent: Mutex::default(),
             }),
         }
+    }
+
+    /// The least severe level that is written.
+    pub fn level(&self) -> LogLevel {
+        let level = usize::from(self.shared.level.load(Relaxed));
+        LogLevel::ALL[level.min(LogLevel::ALL.len() - 1)]
+    }
+
+    /// Changes the least severe level that is written, for all clones.
+    pub fn set_level(&self, level: LogLevel) {
+        self.shared.level.store(level as u8, Relaxed);
+    }
+
+    /// Writes a line about an act of an operator, whatever the level, and also if it is repeated.
+    pub fn audit(&self, message: fmt::Arguments<'_>) {
+        // Neither counted as a repetition nor kept for dashboards: each act has its own line.
+        let time = civil_date::rfc3339(unix_ms());
+        let line = format!("{time} audit {}\n", printable(&message.to_string()));
+        self.shared.push(line);
     }
 
     /// Logs a message at this level.
@@ -97,16 +132,13 @@ impl ErrorLogger {
         message: fmt::Arguments<'_>,
         label: Option<&dyn fmt::Display>,
     ) {
-        if level > self.level {
+        if level as u8 > self.shared.level.load(Relaxed) {
             return;
         }
         // The message is formatted before the lock is taken, since other threads wait for the lock.
         let message = message.to_string();
         let label = label.map(|label| format!(", {label}"));
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        let unix_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        let unix_ms = unix_ms();
         let mut recent = self
             .shared
             .recent
@@ -143,6 +175,14 @@ impl ErrorLogger {
     pub fn debug(&self, message: fmt::Arguments<'_>) {
         self.log(LogLevel::Debug, message);
     }
+}
+
+/// Milliseconds since 1970.
+fn unix_ms() -> u64 {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl ErrorLogState {
