@@ -18,7 +18,7 @@ use lowroad_log::ErrorLogger;
 use lowroad_site::request_traces::WorkerTracer;
 use lowroad_traces::otlp::ExportResource;
 use lowroad_traces::request_trace::TracePolicy;
-use lowroad_traces::{SampleRate, SpanQueue, SpanReceiver};
+use lowroad_traces::{SpanQueue, SpanReceiver};
 
 use collector_client::CollectorClient;
 use exporter::Exporter;
@@ -64,11 +64,11 @@ impl TraceExport {
             })?;
             headers.push((name.clone(), value));
         }
-        let (_, receiver) = SpanQueue::new(config.queue_len_max);
+        let (queue, receiver) = SpanQueue::new(config.queue_len_max);
+        queue.rate().set_millionths(config.sample_millionths);
         let timeout = Duration::from_millis(config.timeout_ms);
         Ok(Some(TraceExport {
             policy: TracePolicy {
-                rate: SampleRate::from_millionths(config.sample_millionths),
                 accepts_parent: config.accept_parent,
             },
             receiver,

@@ -20,6 +20,6 @@ pub mod trace_state;
 pub use context::{SpanId, TraceContext, TraceId};
 pub use random::IdGenerator;
 pub use request_trace::{RequestTrace, RequestTracing, TraceParent};
-pub use sampling::SampleRate;
+pub use sampling::{SampleRate, SharedSampleRate};
 pub use span::{AttributeValue, Span, SpanKind};
 pub use span_queue::{SpanQueue, SpanReceiver};

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::context::{SpanId, TRACEPARENT, TraceContext, TraceId};
 use crate::random::{IdGenerator, nth};
-use crate::sampling::SampleRate;
 use crate::span::{Span, SpanKind};
 use crate::span_queue::SpanQueue;
 use crate::trace_state::{self, TRACESTATE};
@@ -38,8 +37,6 @@ impl RequestTracing {
 /// The settings for new traces.
 #[derive(Clone, Copy, Debug)]
 pub struct TracePolicy {
-    /// The share of traces that are recorded.
-    pub rate: SampleRate,
     /// Whether a client's trace is continued, with its decision about sampling.
     pub accepts_parent: bool,
 }
@@ -87,7 +84,7 @@ impl TracePolicy {
             None => ids.trace_id(),
         };
         let span_id = ids.span_id();
-        if parent.is_none() && !self.rate.samples(trace_id) {
+        if parent.is_none() && !queue.rate().current().samples(trace_id) {
             return RequestTracing::Unsampled(TraceContext {
                 trace_id,
                 span_id,
@@ -237,11 +234,9 @@ pub(crate) mod tests {
     }
 
     fn begin(fields: &[Field], millionths: u32, accepts_parent: bool) -> RequestTracing {
-        let policy = TracePolicy {
-            rate: SampleRate::from_millionths(millionths),
-            accepts_parent,
-        };
+        let policy = TracePolicy { accepts_parent };
         let (queue, _) = SpanQueue::new(2);
+        queue.rate().set_millionths(millionths);
         let mut ids = IdGenerator::new([7, 8]);
         policy.begin(fields.iter().copied(), &mut ids, &queue, || 5)
     }

@@ -1,6 +1,8 @@
 //! Head sampling: whether a trace is recorded is decided at its first request, by its identifier alone, so that all
 //! servers with the same rate decide alike.
 
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
 use crate::context::TraceId;
 
 /// The share of new traces that are recorded.
@@ -26,6 +28,48 @@ impl SampleRate {
     }
 }
 
+/// A rate that all workers share, and that may change at any time.
+#[derive(Debug)]
+pub struct SharedSampleRate {
+    millionths: AtomicU32,
+    threshold: AtomicU64,
+}
+
+impl Default for SharedSampleRate {
+    /// All traces.
+    fn default() -> SharedSampleRate {
+        let rate = SharedSampleRate {
+            millionths: AtomicU32::new(0),
+            threshold: AtomicU64::new(0),
+        };
+        rate.set_millionths(1_000_000);
+        rate
+    }
+}
+
+impl SharedSampleRate {
+    /// The rate for the next decision.
+    pub fn current(&self) -> SampleRate {
+        // Relaxed suffices: a worker may apply the new rate somewhat later.
+        SampleRate {
+            threshold: self.threshold.load(Relaxed),
+        }
+    }
+
+    /// The rate in millionths.
+    pub fn millionths(&self) -> u32 {
+        self.millionths.load(Relaxed)
+    }
+
+    /// Sets the rate in millionths, at most a million.
+    pub fn set_millionths(&self, millionths: u32) {
+        // Both values are independent for readers: one is for decisions, the other for reports.
+        self.millionths.store(millionths.min(1_000_000), Relaxed);
+        let rate = SampleRate::from_millionths(millionths);
+        self.threshold.store(rate.threshold, Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -38,6 +82,15 @@ mod tests {
             assert!(SampleRate::from_millionths(1_000_000).samples(id));
             assert!(!SampleRate::from_millionths(0).samples(id));
         }
+    }
+
+    #[test]
+    fn shared_rate_changes() {
+        let (rate, highest) = (SharedSampleRate::default(), TraceId::from_random(u128::MAX));
+        assert!(rate.current().samples(highest));
+        rate.set_millionths(10_000);
+        assert_eq!(rate.millionths(), 10_000);
+        assert!(!rate.current().samples(highest));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 
+use crate::sampling::SharedSampleRate;
 use crate::span::Span;
 
 /// The workers' end.
@@ -17,6 +18,8 @@ pub struct SpanQueue {
     wake_len: usize,
     exporter: OnceLock<Thread>,
     counters: TraceCounters,
+    /// The share of new traces that are recorded.
+    rate: SharedSampleRate,
 }
 
 /// Counters of spans since the start of the server.
@@ -61,12 +64,18 @@ impl SpanQueue {
             wake_len: (len_max / 2).max(1),
             exporter: OnceLock::new(),
             counters: TraceCounters::default(),
+            rate: SharedSampleRate::default(),
         });
         let span_receiver = SpanReceiver {
             receiver,
             queue: queue.clone(),
         };
         (queue, span_receiver)
+    }
+
+    /// The share of new traces that are recorded; at first all.
+    pub fn rate(&self) -> &SharedSampleRate {
+        &self.rate
     }
 
     /// Adds a span, or drops and counts it if the queue is full. Never waits: the exporter polls the queue, and is woken
