@@ -242,6 +242,23 @@ impl CertificateManager {
         Ok(())
     }
 
+    /// Makes the renewal of the certificate with this name due, at the operator's request. An order in progress goes on,
+    /// and the limit of orders in an hour applies. Returns whether there is such a certificate.
+    pub fn renew(&self, name: &str) -> bool {
+        let now_s = self.shared.settings.clock.unix_s();
+        let mut inner = self.shared.inner();
+        let mut entries = inner.entries.values_mut();
+        let has_name = |entry: &&mut CertificateEntry| entry.names.iter().any(|it| it == name);
+        let Some(entry) = entries.find(has_name) else {
+            return false;
+        };
+        // A renewal in progress is not repeated: the plan gets its result, and with it the next time.
+        entry.plan.request_order(now_s);
+        drop(inner);
+        self.shared.wake.notify_one();
+        true
+    }
+
     /// Ends all delays after failures, at the operator's request.
     pub fn retry(&self) {
         for entry in self.shared.inner().entries.values_mut() {

@@ -223,6 +223,14 @@ impl RenewalPlan {
         }
     }
 
+    /// Makes an order due at the operator's request, and ends all delays.
+    pub fn request_order(&mut self, now_s: u64) {
+        self.reset_failures();
+        if let Some(current) = &mut self.held {
+            current.renewal_s = current.renewal_s.min(now_s);
+        }
+    }
+
     /// The next step.
     pub fn next_step(&self, now_s: u64) -> PlanStep {
         match &self.held {

@@ -105,6 +105,11 @@ impl TlsListeners {
         Vec::new()
     }
 
+    /// There is no automatic certificate.
+    pub fn renew(&self, _: &str) -> bool {
+        false
+    }
+
     /// No counters.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()

@@ -49,6 +49,29 @@ fn next_order_is_at_least_an_hour_after_issuance() {
 }
 
 #[test]
+fn requested_order_is_due_despite_delays() {
+    let mut plan = plan_with_certificate();
+    assert_eq!(plan.next_step(NOW_S), PlanStep::At(NOW_S + 60 * DAY_S));
+    plan.request_order(NOW_S);
+    assert_eq!(plan.next_step(NOW_S), PlanStep::Order(0));
+    for authority_index in [0, 1] {
+        plan.record_failure(
+            NOW_S,
+            authority_index,
+            &failure(FailureKind::Local),
+            NO_JITTER,
+        );
+    }
+    assert!(matches!(plan.next_step(NOW_S), PlanStep::At(_)));
+    plan.request_order(NOW_S);
+    assert_eq!(plan.next_step(NOW_S), PlanStep::Order(0));
+    // The new certificate has its own time of renewal.
+    plan.record_issued(NOW_S, "second", validity_of_days(90), NO_JITTER);
+    plan.window(None, u64::MAX, NO_JITTER);
+    assert_eq!(plan.next_step(NOW_S), PlanStep::At(NOW_S + 60 * DAY_S));
+}
+
+#[test]
 fn missing_certificate_is_ordered_immediately() {
     assert_eq!(plan().next_step(NOW_S), PlanStep::Order(0));
     assert!(plan().needs_order(NOW_S));

@@ -257,6 +257,11 @@ impl AutomaticTls {
         statuses.collect()
     }
 
+    /// Makes the renewal of the certificate with this name due. Returns whether there is such a certificate.
+    pub fn renew(&self, name: &str) -> bool {
+        self.source().is_some_and(|manager| manager.renew(name))
+    }
+
     fn states(&self) -> Vec<CertificateState> {
         let states = self.source().map(|manager| manager.state());
         states.unwrap_or_default()

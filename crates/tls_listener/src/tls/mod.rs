@@ -275,6 +275,11 @@ impl TlsListeners {
         pairs.status().chain(admin).chain(automatic).collect()
     }
 
+    /// Makes the renewal of the automatic certificate with this name due. Returns whether there is such a certificate.
+    pub fn renew(&self, name: &str) -> bool {
+        self.0.process.automatic.renew(name)
+    }
+
     /// The counters of TLS errors of clients.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         self.0.process.faults.counters().collect()
