@@ -12,6 +12,7 @@ mod exchange;
 mod forwarding;
 mod h2;
 mod link;
+mod live_changes;
 mod mirror;
 pub(crate) mod origins;
 mod path_map;

@@ -14,6 +14,7 @@ pub mod handler;
 pub mod interim_responses;
 pub mod memory;
 pub mod operator_notice;
+pub mod origin_control;
 pub mod request;
 pub mod request_body;
 pub mod request_facts;

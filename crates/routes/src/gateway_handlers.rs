@@ -15,6 +15,7 @@ pub use lowroad_gateway::proxy::check_tls;
 use lowroad_gateway::proxy::{OriginRegistry, ProxyHandler};
 use lowroad_handler::Handler;
 use lowroad_handler::operator_notice::OperatorNotice;
+use lowroad_handler::origin_control::OriginControl;
 use lowroad_handler::upstream_status::UpstreamReport;
 use lowroad_privileges::account;
 use lowroad_privileges::hide_process;
@@ -120,6 +121,15 @@ impl HandlerKind for GatewayConnections {
 
     fn origins(&self) -> UpstreamReport {
         self.origins.status()
+    }
+
+    fn origin_control(&self) -> Option<&dyn OriginControl> {
+        Some(&self.origins)
+    }
+
+    fn config_applied(&self, config: &Config) {
+        let names = origins(config).map(|origin| &*origin.name).collect();
+        self.origins.retain_changes(&names);
     }
 
     fn counts(&self) -> Vec<(&'static str, u64)> {

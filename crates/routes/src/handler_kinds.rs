@@ -8,6 +8,7 @@ use lowroad_config::{Config, RouteConfig, SymlinkPolicy};
 use lowroad_engine::WorkerHandle;
 use lowroad_handler::Handler;
 use lowroad_handler::operator_notice::OperatorNotice;
+use lowroad_handler::origin_control::OriginControl;
 use lowroad_handler::spool::SpoolLimits;
 use lowroad_handler::upstream_status::UpstreamReport;
 use lowroad_log::{ErrorLogger, LogLevel};
@@ -75,6 +76,14 @@ pub trait HandlerKind: Send + Sync {
     fn origins(&self) -> UpstreamReport {
         UpstreamReport::default()
     }
+
+    /// Lists and changes the servers of origins for operators.
+    fn origin_control(&self) -> Option<&dyn OriginControl> {
+        None
+    }
+
+    /// Forgets state of earlier configurations, when this one is in force.
+    fn config_applied(&self, _config: &Config) {}
 
     /// The key that signs the cookies of sticky sessions, for a process that takes over from this one.
     fn session_key(&self) -> Option<Vec<u8>> {

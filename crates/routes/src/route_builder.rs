@@ -7,6 +7,7 @@ use lowroad_config as config;
 use lowroad_config::RouteTo;
 use lowroad_engine::WorkerHandle;
 use lowroad_handler::operator_notice::OperatorNotice;
+use lowroad_handler::origin_control::OriginControl;
 use lowroad_handler::spool::{BufferingHandler, SpoolAccount, SpoolLimits};
 use lowroad_handler::upstream_status::UpstreamReport;
 use lowroad_log::ErrorLogger;
@@ -131,6 +132,18 @@ impl HandlerRuntime {
     /// Replaces the key by that of the process from which this one takes over, before [`HandlerRuntime::open`].
     pub fn set_session_key(&self, key: &[u8]) {
         self.kinds.iter().for_each(|kind| kind.set_session_key(key));
+    }
+
+    /// Lists and changes the servers of origins; `None` in a build without reverse proxy.
+    pub fn origin_control(&self) -> Option<&dyn OriginControl> {
+        self.kinds.iter().find_map(|kind| kind.origin_control())
+    }
+
+    /// Forgets state of earlier configurations, when this one is in force.
+    pub fn config_applied(&self, config: &config::Config) {
+        self.kinds
+            .iter()
+            .for_each(|kind| kind.config_applied(config));
     }
 
     /// The state of all origin servers.

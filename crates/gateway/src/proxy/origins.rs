@@ -1,5 +1,7 @@
 //! The registry of origins. Routes with equal origin settings share servers and connections, even across reloads.
 
+mod control;
+
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -33,9 +35,10 @@ use super::dns::DnsResolver;
 use super::endpoint_counters::EndpointCounters;
 use super::h2::STREAMS_MAX;
 use super::link::OriginConnector;
+use super::live_changes::{ChangedMembers, LiveChanges};
 use super::mirror::MirrorCounters;
 use super::servers::{
-    OriginEndpoint, OriginGroup, OriginMembers, OriginServers, ReportedConnections,
+    OnlyServer, OriginEndpoint, OriginGroup, OriginMembers, OriginServers, ReportedConnections,
     ServerConnections, SharedEndpoint,
 };
 use super::sticky::{SessionCounters, SessionKey, StickySessions};
@@ -57,6 +60,8 @@ pub struct OriginRegistry {
     runtime: OnceLock<Handle>,
     session_counters: Arc<SessionCounters>,
     mirror_counters: Arc<MirrorCounters>,
+    /// The changes of operators.
+    changes: Arc<LiveChanges>,
     first_lookups: FirstLookups<LookupKey>,
     origins: Mutex<HashMap<(OriginConfig, ChangeTimes), Weak<OriginServers>>>,
 }
@@ -106,6 +111,7 @@ type TlsKey = (String, OriginTls, ChangeTimes);
 type ChangeTimes = Vec<Option<SystemTime>>;
 
 /// How the servers of an origin are reached, apart from their addresses.
+#[derive(Clone)]
 struct OriginTransport {
     pools: Arc<OriginPools>,
     counters: Arc<CounterRegistry>,
@@ -138,6 +144,7 @@ impl OriginRegistry {
             runtime: OnceLock::new(),
             session_counters: Arc::default(),
             mirror_counters: Arc::default(),
+            changes: Arc::default(),
             first_lookups: FirstLookups::default(),
             pools: Arc::new(OriginPools {
                 workers: workers.clone(),
@@ -280,13 +287,14 @@ impl OriginRegistry {
                 OriginLocation::new(&server.url, origin.from),
             ));
         }
+        let added = self.added_members(origin)?;
         // A single fixed address without health checks needs no group, and so no selection, retry or lock per request.
-        if let ([(_, transport, OriginLocation::Address(address))], None) =
-            (&found[..], &origin.check)
+        if let ([(_, transport, OriginLocation::Address(address))], None, true) =
+            (&found[..], &origin.check, added.is_empty())
         {
-            return Ok(OriginMembers::One(
-                transport.create_endpoint(address.clone(), true),
-            ));
+            let endpoint = transport.create_endpoint(address.clone(), true);
+            let state = self.changes.get(&origin.name, &address.to_string());
+            return Ok(OriginMembers::One(OnlyServer::new(endpoint, state.mode)));
         }
         let circuit_notice = notice.clone();
         let on_circuit_event = move |endpoint: &Arc<OriginEndpoint>, event| {
@@ -307,8 +315,17 @@ impl OriginRegistry {
             .as_ref()
             .map(|sticky| StickySessions::new(sticky, &origin.name, &self.session_key()));
         let sticky = sticky.map(Arc::new);
+        let changed = ChangedMembers {
+            changes: self.changes.clone(),
+            origin: origin.name.clone(),
+            upstream: Arc::downgrade(&upstream),
+        };
         let mut name_watches = Vec::new();
-        for (server, mut transport, location) in found {
+        let added = added.iter().map(|(server, transport, address)| {
+            let location = OriginLocation::Address(address.clone());
+            (server, transport.clone(), location)
+        });
+        for (server, mut transport, location) in found.into_iter().chain(added) {
             transport.sticky = sticky.clone();
             let (host, port) = match location {
                 OriginLocation::Address(address) => {
@@ -318,8 +335,9 @@ impl OriginRegistry {
                         backup: server.backup,
                     };
                     let endpoint = transport.create_endpoint(address, false);
-                    let member = upstream
-                        .with(|group| group.add(new, endpoint, self.workers[0].timers.now_ms()));
+                    let now_ms = self.workers[0].timers.now_ms();
+                    let member = upstream.with(|group| group.add(new, endpoint, now_ms));
+                    changed.apply(member, now_ms);
                     checks.iter().for_each(|checks| checks.begin(member));
                     continue;
                 }
@@ -338,6 +356,7 @@ impl OriginRegistry {
             let factory = OriginFactory {
                 transport,
                 checks: checks.clone(),
+                changed: changed.clone(),
                 url: server.url.to_string(),
                 notice: notice.clone(),
             };
@@ -451,6 +470,10 @@ impl OriginPools {
 }
 
 impl OriginTransport {
+    fn now_ms(&self) -> u64 {
+        self.pools.workers[0].timers.now_ms()
+    }
+
     /// The server at an address. With `is_only`, the origin has no other server, and its name (the URL) suffices in
     /// messages.
     fn create_endpoint(&self, address: ServerAddress, is_only: bool) -> Arc<OriginEndpoint> {
@@ -478,6 +501,7 @@ impl OriginTransport {
 struct OriginFactory {
     transport: OriginTransport,
     checks: Option<Arc<HealthChecks>>,
+    changed: ChangedMembers,
     url: String,
     notice: OperatorNotice,
 }
@@ -489,6 +513,7 @@ impl MemberFactory<Arc<OriginEndpoint>> for OriginFactory {
     }
 
     fn on_added(&mut self, member: MemberId, _: SocketAddr) {
+        self.changed.apply(member, self.transport.now_ms());
         self.checks.iter().for_each(|checks| checks.begin(member));
     }
 

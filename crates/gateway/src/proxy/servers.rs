@@ -2,18 +2,19 @@
 
 use std::collections::HashSet;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lowroad_config::{HashBy, OriginProtocol};
 use lowroad_engine::WorkerHandle;
 use lowroad_handler::operator_notice::NoticeLimit;
+use lowroad_handler::origin_control::ServerMode;
 use lowroad_handler::upstream_status::{
     HealthCounts, UpstreamConnections, UpstreamMember, UpstreamReport, UpstreamStatus,
 };
 use lowroad_handler::{HandlerRequest, HandlerResponse, RouteProbe};
 use lowroad_http::fields::FieldLines;
-use lowroad_origin::group::{MemberHealth, MemberId, MemberStatus, NoMember, PickRequest, hash_of};
+use lowroad_origin::group::{MemberId, MemberStatus, NoMember, PickRequest, hash_of};
 use lowroad_origin::name_resolution::{self, NameWatch};
 use lowroad_origin::{ConnectionPool, LimitClaim, SharedConnections, Upstream, UpstreamAttempt};
 
@@ -104,6 +105,11 @@ impl OriginEndpoint {
         *self.last_failure() = Some(reason.into());
     }
 
+    /// The latest failure.
+    pub fn latest_failure(&self) -> Option<String> {
+        self.last_failure().as_deref().map(str::to_owned)
+    }
+
     fn last_failure(&self) -> MutexGuard<'_, Option<Box<str>>> {
         self.last_failure
             .lock()
@@ -126,7 +132,7 @@ impl OriginEndpoint {
             response_times: self.counters.response_times(),
             connections: reported.counts_of(&self.connections),
             unrepeated: self.counters.unretried(),
-            latest_failure: self.last_failure().as_deref().map(str::to_owned),
+            latest_failure: self.latest_failure(),
         }
     }
 }
@@ -169,9 +175,49 @@ pub struct OriginServers {
 /// The servers of an origin.
 pub enum OriginMembers {
     /// A single server at a fixed address, without health checks.
-    One(Arc<OriginEndpoint>),
+    One(OnlyServer),
     /// A group of servers.
     Group(OriginGroup),
+}
+
+/// The single server of an origin.
+pub struct OnlyServer {
+    /// The server.
+    pub endpoint: Arc<OriginEndpoint>,
+    /// The index of the operator's decision in [`ServerMode::NAMES`].
+    mode: AtomicU8,
+}
+
+impl OnlyServer {
+    /// A server with this decision of the operator.
+    pub fn new(endpoint: Arc<OriginEndpoint>, mode: ServerMode) -> OnlyServer {
+        let server = OnlyServer {
+            endpoint,
+            mode: AtomicU8::default(),
+        };
+        server.set_mode(mode);
+        server
+    }
+
+    /// The operator's decision.
+    pub fn mode(&self) -> ServerMode {
+        // Relaxed suffices: a request may see the decision somewhat later.
+        let index = usize::from(self.mode.load(Relaxed));
+        ServerMode::NAMES[index % ServerMode::NAMES.len()].0
+    }
+
+    /// Sets the operator's decision.
+    pub fn set_mode(&self, mode: ServerMode) {
+        let index = ServerMode::NAMES
+            .iter()
+            .position(|(known, _)| *known == mode);
+        self.mode.store(index.unwrap_or_default() as u8, Relaxed);
+    }
+
+    /// Whether the server gets no requests. Without a group there are no sticky sessions.
+    fn is_out(&self) -> bool {
+        matches!(self.mode(), ServerMode::Drain | ServerMode::Down)
+    }
 }
 
 /// A group of servers, with load balancing.
@@ -203,14 +249,9 @@ impl OriginGroup {
 
 /// The state of a member, for status reports.
 fn member(status: &MemberStatus, counts: HealthCounts) -> UpstreamMember {
-    // A member that is full works; one that is due for a trial has not shown yet that it does.
-    let is_healthy = matches!(
-        status.health,
-        MemberHealth::Up | MemberHealth::SlowStart { .. } | MemberHealth::Full
-    );
     UpstreamMember {
         health: status.health.to_string(),
-        is_available: is_healthy,
+        is_available: status.health.is_available(),
         is_backup: status.backup,
         weight: status.weight,
         requests_now: status.requests,
@@ -232,9 +273,9 @@ impl OriginServers {
     /// The state of each server.
     pub fn status(&self, reported: &mut ReportedConnections) -> UpstreamReport {
         let group = match &self.members {
-            OriginMembers::One(endpoint) => {
+            OriginMembers::One(only) => {
                 return UpstreamReport {
-                    servers: vec![endpoint.status(&self.name, None, reported)],
+                    servers: vec![only.endpoint.status(&self.name, None, reported)],
                     faults: Vec::new(),
                 };
             }
@@ -284,8 +325,12 @@ impl OriginServers {
 
     fn describe_server(&self, probe: &RouteProbe<'_>) -> Option<String> {
         let group = match &self.members {
-            OriginMembers::One(endpoint) => {
-                return Some(format!("{}: the only server", endpoint.name));
+            OriginMembers::One(only) => {
+                let name = &only.endpoint.name;
+                return Some(match only.is_out() {
+                    true => format!("{name}: {}", NoMember::AllOutOfService),
+                    false => format!("{name}: the only server"),
+                });
             }
             OriginMembers::Group(group) => group,
         };
@@ -316,6 +361,11 @@ impl OriginServers {
                 Err(no_member) => format!("{}: {}", self.name, self.explain_absence(no_member)),
             }
         }))
+    }
+
+    /// The servers.
+    pub fn members(&self) -> &OriginMembers {
+        &self.members
     }
 
     /// The group; `None` for a single server.
@@ -369,7 +419,8 @@ impl OriginServers {
     ) -> Result<(Arc<OriginEndpoint>, Option<OriginAttempt>), NoMember> {
         let group = match &self.members {
             // A single server needs neither a lock nor a report per request.
-            OriginMembers::One(endpoint) => return Ok((endpoint.clone(), None)),
+            OriginMembers::One(only) if only.is_out() => return Err(NoMember::AllOutOfService),
+            OriginMembers::One(only) => return Ok((only.endpoint.clone(), None)),
             OriginMembers::Group(group) => group,
         };
         let key = group.hash.as_ref().and_then(|hash_by| {
