@@ -8,17 +8,25 @@
 pub mod access;
 mod actions;
 mod admin_socket;
+mod audit;
+mod call;
 pub mod commands;
+mod counters;
 mod dashboard;
 pub mod dashboard_relay;
 mod event_streams;
 pub mod http_client;
 pub mod listeners;
 mod operations;
+pub mod origin_commands;
 mod problem;
 mod relay_session;
+mod request_body;
+mod resources;
 pub mod server_search;
 pub mod service;
+
+pub use counters::AdminCounters;
 
 #[cfg_attr(
     not(feature = "softirq"),

@@ -3,6 +3,7 @@
 mod config;
 pub mod import;
 pub mod log;
+pub mod origin;
 mod serve;
 pub mod servers;
 #[cfg_attr(not(feature = "softirq"), path = "stubs/softirq_options.rs")]
@@ -16,6 +17,7 @@ use lowroad_config::{Config, ConfigProblem};
 pub use self::config::ConfigCommand;
 use self::import::{CompareArgs, ImportCommand};
 use self::log::LogCommand;
+use self::origin::OriginArgs;
 use self::serve::{AccelerateArgs, ServeArgs};
 use self::servers::{ControlArgs, DashboardArgs, MaintenanceArgs, PurgeArgs, StatusArgs, TopArgs};
 use self::softirq::{AttachArgs, DetachArgs, DoctorArgs};
@@ -62,6 +64,8 @@ pub enum CliCommand {
     Reload(ControlArgs),
     /// Turn the maintenance mode of the running server's sites on or off: requests get 503
     Maintenance(MaintenanceArgs),
+    /// List the servers of the running server's origins; drain them, take them out of service, add some
+    Origin(OriginArgs),
     /// Replace the running server by a new process of the installed program, without a failed request, and wait until it
     /// answers
     Upgrade(ControlArgs),

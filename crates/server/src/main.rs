@@ -176,6 +176,7 @@ fn run(command: CliCommand) -> ExitCode {
         CliCommand::ManPages { folder } => man_pages::pages(&folder),
         CliCommand::Reload(args) => admin::reload(&args),
         CliCommand::Maintenance(args) => admin::maintenance(&args),
+        CliCommand::Origin(args) => admin::origin_commands::run(&args),
         CliCommand::Upgrade(args) => admin::upgrade(&args),
         CliCommand::Stop(args) => admin::stop(&args),
         CliCommand::Image { image } => image::run(&image),

@@ -4,7 +4,7 @@
 //! Prometheus: the prefix `lowroad_`, base units, `_total` for counters (added by the exposition).
 
 mod cache;
-mod certificates;
+pub mod certificates;
 mod handlers;
 pub mod hot_urls;
 mod named_counters;
@@ -23,11 +23,16 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use lowroad_metrics::{MetricKind, MetricSnapshot, SampleValue};
 
+use crate::admin::AdminCounters;
 use crate::features;
 use crate::running_server::{RunningServer, lock};
 
 /// Collects all metrics. `admin_refused` is the number of requests that the admin service refused for their token.
-pub fn snapshot(running: &Mutex<RunningServer>, admin_refused: u64) -> MetricSnapshot {
+pub fn snapshot(
+    running: &Mutex<RunningServer>,
+    admin_refused: u64,
+    admin: &AdminCounters,
+) -> MetricSnapshot {
     let mut snapshot = MetricSnapshot::default();
     let out = &mut snapshot;
     {
@@ -80,6 +85,7 @@ pub fn snapshot(running: &Mutex<RunningServer>, admin_refused: u64) -> MetricSna
         "Requests to the admin service that were refused for their token.",
         admin_refused,
     );
+    admin.add(out);
     // Reads files of the kernel, for which the lock is not needed.
     process::add(out);
     snapshot

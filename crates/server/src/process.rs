@@ -217,6 +217,7 @@ fn shared_state(
         tls,
         changes,
         session_key,
+        origin_changes,
         fd_limit,
         softirq,
     } = parts;
@@ -229,6 +230,10 @@ fn shared_state(
     // Before handlers are opened, since each origin derives its own key from this one.
     if let Some(key) = session_key {
         handler_runtime.set_session_key(&key);
+    }
+    // Before handlers are opened, for the same reason: servers get their states when they are created.
+    if let Some(control) = handler_runtime.origin_control() {
+        control.restore_changes(&origin_changes);
     }
     let handler_set = handler_runtime.open(&config)?;
     let sites = SiteTable::new(&config, &listeners, &tls, &handler_set, None)

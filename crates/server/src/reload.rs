@@ -295,6 +295,7 @@ fn activate(running: &mut RunningServer, prepared: PreparedConfig) -> DrainingWo
         running.logger.error(format_args!("{error}"));
     }
     running.handlers = handlers;
+    running.handler_runtime.config_applied(&config);
     for (worker, sockets) in running.workers.iter().zip(new_sockets) {
         // The settings are posted before the listeners, because they name those that expect a PROXY header.
         worker.post(MailboxMessage::Settings(settings.clone()));

@@ -125,6 +125,23 @@ balance = "least-connections"
 check = { path = "/healthz", interval = "2s" }
 ```
 
+## Servers at run time
+
+| command | effect on the server at an address, or on all servers of the origin |
+|---|---|
+| `lowroad origin list` | lists servers with state, weight, requests and the last failure |
+| `lowroad origin drain app 10.0.0.1:3000` | no new requests, except those of [sticky sessions](origin-sticky.md) that belong to it |
+| `lowroad origin down app 10.0.0.1:3000` | no new requests |
+| `lowroad origin up app 10.0.0.1:3000` | gets requests, even if it fails its checks |
+| `lowroad origin auto app 10.0.0.1:3000` | its checks and failed requests decide again |
+| `lowroad origin weight app 10.0.0.1:3000 10` | another weight; `auto`: the configured one |
+| `lowroad origin add app 10.0.0.3:3000` | adds a server at an address, at most 256; `remove` removes it |
+
+The origin of a route with a URL is named by this URL. Requests in progress go on. If no server is left, requests get 503.
+A server that comes back begins with a slow start of 10 s, as after failed checks. The changes are kept by origin and address until a restart, also over
+[upgrades](../operation.md#upgrade), except those made while the new process starts, and over reloads, as long as an origin has this name. An origin with a single server at an address without `check` has states only. The certificate of an
+added `https:` server must contain its address, or the name in [`[origin.tls]`](origin-tls.md). [Other programs](../observe.md#the-admin-service) use `/v1/origins`.
+
 ## Names of servers
 
 ```toml

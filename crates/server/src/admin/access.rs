@@ -10,6 +10,7 @@ use lowroad_engine::tls_session::ClientIdentity;
 use lowroad_http::status::StatusCode;
 use lowroad_limits::{ClientRates, RequestRate};
 
+use super::call::AdminClient;
 use super::operations::AdminPermission;
 use super::problem::AdminProblem;
 use crate::secret_file;
@@ -111,7 +112,7 @@ impl AdminAccess {
     }
 
     /// Checks the credentials of a client over TCP: its verified certificate and its Authorization field. Returns the
-    /// greater permission.
+    /// client, with the greater permission.
     ///
     /// # Errors
     /// No credentials, a wrong token, too little permission, or too many wrong tokens from this address.
@@ -120,7 +121,7 @@ impl AdminAccess {
         credentials: &AdminCredentials<'_>,
         needed: AdminPermission,
         now_ms: u64,
-    ) -> Result<AdminPermission, AdminProblem> {
+    ) -> Result<AdminClient, AdminProblem> {
         let by_token = match credentials.authorization {
             Some(authorization) => {
                 Some(self.token_permission(credentials.peer, authorization, now_ms)?)
@@ -144,7 +145,10 @@ impl AdminAccess {
                 StatusCode::FORBIDDEN,
                 "a page of another site has sent this request with the certificate of a browser",
             )),
-            (Some(permission), _) if permission >= needed => Ok(permission),
+            (Some(permission), _) if permission >= needed => Ok(AdminClient {
+                permission,
+                name: client_name(credentials, by_token),
+            }),
             (_, Some(client)) => Err(self.refuse(
                 StatusCode::FORBIDDEN,
                 &format!(
@@ -243,6 +247,21 @@ impl AdminToken {
     }
 }
 
+/// The name of a client in the audit: the certificate, if there is one, or the key of the token.
+fn client_name(credentials: &AdminCredentials<'_>, by_token: Option<AdminPermission>) -> String {
+    // Both are named if both were sent: each of them may be the one that was stolen.
+    let mut names = Vec::new();
+    match by_token {
+        Some(AdminPermission::Full) => names.push("token".to_owned()),
+        Some(AdminPermission::Read) => names.push("read_token".to_owned()),
+        None => {}
+    }
+    if let Some(client) = credentials.client {
+        names.push(format!("certificate {}", client.subject));
+    }
+    format!("{} from {}", names.join(" and "), credentials.peer)
+}
+
 /// Compares in constant time: the duration depends only on the length of `other`. `secret` is not empty.
 pub fn is_same_secret(secret: &[u8], other: &[u8]) -> bool {
     let mut difference = u8::from(secret.len() != other.len());
@@ -312,8 +331,8 @@ mod tests {
             is_cross_site: false,
         };
         match access.check(&credentials, needed, now_ms) {
-            Ok(permission) => {
-                assert!(permission >= needed);
+            Ok(client) => {
+                assert!(client.permission >= needed);
                 200
             }
             Err(problem) => problem.status.code(),
@@ -339,6 +358,33 @@ mod tests {
         assert!(check(AdminPermission::Full, false));
         assert!(!check(AdminPermission::Full, true));
         assert!(check(AdminPermission::Read, true));
+    }
+
+    #[test]
+    fn client_is_named_by_its_credentials() {
+        let name = |token: &str, subject: Option<&str>| {
+            let client = subject.map(|subject| ClientIdentity {
+                subject: subject.into(),
+                ..ClientIdentity::default()
+            });
+            let credentials = AdminCredentials {
+                peer: PEER,
+                authorization: Some(token.as_bytes()).filter(|token| !token.is_empty()),
+                client: client.as_ref(),
+                is_cross_site: false,
+            };
+            let client = access().check(&credentials, AdminPermission::Read, 0);
+            client.expect("a client").name
+        };
+        assert_eq!(
+            name(&format!("Bearer {FULL}"), None),
+            "token from 127.0.0.1"
+        );
+        assert_eq!(name("", Some("CN=x")), "certificate CN=x from 127.0.0.1");
+        assert_eq!(
+            name(&format!("Bearer {READ}"), Some("CN=x")),
+            "read_token and certificate CN=x from 127.0.0.1"
+        );
     }
 
     #[test]

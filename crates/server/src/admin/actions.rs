@@ -14,10 +14,14 @@ use lowroad_site::explain::{self, ExplainView, ExplainedRequest};
 use rustix::process::{Signal, getpid, kill_process};
 
 use super::access::AdminAccess;
+use super::audit;
+use super::call::AdminCall;
+use super::counters::AdminCounters;
 use super::dashboard;
 use super::event_streams::EventStreams;
 use super::operations::{AdminOperation, AdminPermission, AdminRequest};
 use super::problem::AdminProblem;
+use super::resources::{certificates, log, origins, sites};
 use super::service::{AdminOutcome, AdminReply};
 use crate::events::{CommandReply, MainEvent};
 use crate::limits;
@@ -40,6 +44,7 @@ pub struct AdminActions {
     running: Arc<Mutex<RunningServer>>,
     events_to_main: Sender<MainEvent>,
     access: Arc<AdminAccess>,
+    counters: Arc<AdminCounters>,
     /// The event streams of clients with all permissions, and of those that may only look.
     full_events: EventStreams,
     read_events: EventStreams,
@@ -53,31 +58,40 @@ impl AdminActions {
         running: Arc<Mutex<RunningServer>>,
         events_to_main: Sender<MainEvent>,
         access: Arc<AdminAccess>,
+        counters: Arc<AdminCounters>,
     ) -> AdminActions {
         AdminActions {
             running,
             events_to_main,
             access,
+            counters,
             full_events: EventStreams::default(),
             read_events: EventStreams::default(),
             stop_responses: Mutex::default(),
         }
     }
 
-    /// Performs a request's operation for a client with this permission. `accept` is the request's Accept field.
+    /// Performs an operation. A change is audited, also if it is refused.
     ///
     /// # Errors
     /// A problem to report to the client.
-    pub fn run(
-        &self,
-        request: &AdminRequest,
-        permission: AdminPermission,
-        accept: &str,
-    ) -> AdminOutcome {
-        match request.operation {
+    pub fn run(&self, call: &AdminCall) -> AdminOutcome {
+        let outcome = self.perform(call);
+        let entry = call.request.entry;
+        if entry.permission == AdminPermission::Full {
+            self.counters.count_change(entry, outcome.is_ok());
+            let logger = lock(&self.running).logger.clone();
+            audit::write(&logger, call, &outcome);
+        }
+        outcome
+    }
+
+    fn perform(&self, call: &AdminCall) -> AdminOutcome {
+        let (request, permission) = (&call.request, call.client.permission);
+        match request.entry.operation {
             AdminOperation::Root => Ok(dashboard::redirect()),
             AdminOperation::Dashboard => Ok(dashboard::page()),
-            AdminOperation::Metrics => self.metrics(accept),
+            AdminOperation::Metrics => self.metrics(&call.accept),
             AdminOperation::Status => Ok(AdminReply::text(status::status(&lock(&self.running)))),
             AdminOperation::Snapshot => Ok(json(self.snapshot(permission))),
             AdminOperation::Events => self.events(permission),
@@ -89,6 +103,18 @@ impl AdminActions {
             AdminOperation::Reload => self.command(MainEvent::Reload),
             AdminOperation::Upgrade => self.command(MainEvent::Upgrade),
             AdminOperation::Stop => self.stop(),
+            AdminOperation::Sites => Ok(sites::list(&lock(&self.running))),
+            AdminOperation::Certificates => Ok(certificates::list(&lock(&self.running))),
+            AdminOperation::RenewCertificate => certificates::renew(&lock(&self.running), call),
+            AdminOperation::Log => Ok(log::show(&lock(&self.running))),
+            AdminOperation::ChangeLog => log::change(&lock(&self.running), call),
+            AdminOperation::Origins => origins::list(&lock(&self.running)),
+            AdminOperation::Origin => origins::show(&lock(&self.running), call),
+            AdminOperation::Server => origins::show_server(&lock(&self.running), call),
+            // Under the server's lock, so that two changes, or a change and a reload, follow each other.
+            AdminOperation::AddServer => origins::add_server(&lock(&self.running), call),
+            AdminOperation::ChangeServer => origins::change_server(&lock(&self.running), call),
+            AdminOperation::RemoveServer => origins::remove_server(&lock(&self.running), call),
             AdminOperation::Description => Ok(json(Bytes::from_static(OPENAPI.as_bytes()))),
         }
     }
@@ -113,7 +139,7 @@ impl AdminActions {
 
     fn metrics(&self, accept: &str) -> AdminOutcome {
         let format = ExpositionFormat::from_accept(accept);
-        let snapshot = metrics::snapshot(&self.running, self.access.refused());
+        let snapshot = metrics::snapshot(&self.running, self.access.refused(), &self.counters);
         let body = format.write(snapshot).ok_or_else(|| {
             let detail = "the metrics could not be written: a fault of the server";
             AdminProblem::new(StatusCode::INTERNAL_ERROR, detail)
@@ -122,7 +148,7 @@ impl AdminActions {
     }
 
     fn snapshot(&self, permission: AdminPermission) -> Bytes {
-        let snapshot = metrics::snapshot(&self.running, self.access.refused());
+        let snapshot = metrics::snapshot(&self.running, self.access.refused(), &self.counters);
         let notes = SnapshotNotes::new(&lock(&self.running), query_values(permission));
         snapshot_json::write(&snapshot, notes).into()
     }

@@ -204,6 +204,25 @@ pub fn reload(args: &ControlArgs) -> Result<(), String> {
     terminal_output::out(text)
 }
 
+/// Sends a request to the only running server, with a JSON body if there is one, and returns the JSON of its response.
+///
+/// # Errors
+/// The server refuses the request, or there is not exactly one server.
+pub fn send_json(
+    admin: Option<&Path>,
+    method: Method,
+    target: &str,
+    body: Option<&Value>,
+) -> Result<Value, String> {
+    let path = only_socket(admin)?;
+    // A change is never sent to several servers by accident.
+    let body = body.map(Value::to_string);
+    let response = http_client::call_with(&path, method, target, body.as_deref(), Some(TIMEOUT))
+        .map_err(|error| connect_failure(&path, &error))?;
+    let text = response.into_text()?;
+    serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
 /// `lowroad maintenance`.
 ///
 /// # Errors

@@ -27,12 +27,12 @@ pub struct AdminResponse {
 }
 
 impl AdminResponse {
-    /// The body of a 200 response.
+    /// The body of a successful response.
     ///
     /// # Errors
     /// The `detail` of the problem that the server reports.
     pub fn into_text(self) -> Result<String, String> {
-        if self.status == StatusCode::OK {
+        if matches!(self.status, StatusCode::OK | StatusCode::CREATED) {
             return Ok(self.body);
         }
         let problem: Option<serde_json::Value> = serde_json::from_str(&self.body).ok();
@@ -56,7 +56,21 @@ pub fn call(
     target: &str,
     timeout: Option<Duration>,
 ) -> io::Result<AdminResponse> {
-    let (mut stream, mut reader) = send(socket, method, target, timeout)?;
+    call_with(socket, method, target, None, timeout)
+}
+
+/// Sends a request, with a JSON body if there is one, and waits for the response; as [`call`].
+///
+/// # Errors
+/// As [`call`].
+pub fn call_with(
+    socket: &Path,
+    method: Method,
+    target: &str,
+    json: Option<&str>,
+    timeout: Option<Duration>,
+) -> io::Result<AdminResponse> {
+    let (mut stream, mut reader) = send(socket, method, target, json, timeout)?;
     while reader.receive(&mut stream)? == ReadProgress::More {}
     Ok(AdminResponse {
         status: reader
@@ -79,7 +93,7 @@ impl EventReader {
     /// # Errors
     /// As [`call`].
     pub fn open(socket: &Path, target: &str, timeout: Duration) -> io::Result<EventReader> {
-        let (stream, response) = send(socket, Method::Get, target, Some(timeout))?;
+        let (stream, response) = send(socket, Method::Get, target, None, Some(timeout))?;
         Ok(EventReader { stream, response })
     }
 
@@ -102,11 +116,12 @@ impl EventReader {
     }
 }
 
-/// Sends a request without a body.
+/// Sends a request, with a JSON body if there is one.
 fn send(
     socket: &Path,
     method: Method,
     target: &str,
+    json: Option<&str>,
     timeout: Option<Duration>,
 ) -> io::Result<(UnixStream, ResponseReader)> {
     let mut stream = UnixStream::connect(socket)?;
@@ -114,16 +129,27 @@ fn send(
     let mut client = H1Client::default();
     let mut request = Vec::new();
     // The connection carries only one request, so the server need not keep it open.
-    let lines = b"Host: admin\r\nConnection: close\r\n";
+    let mut lines = "Host: admin\r\nConnection: close\r\n".to_owned();
+    let len = match json {
+        Some(json) => {
+            lines += "Content-Type: application/json\r\n";
+            BodyLen::Known(json.len() as u64)
+        }
+        None => BodyLen::None,
+    };
+    let (target, lines) = (target.as_bytes(), lines.as_bytes());
     client
-        .request(
-            method,
-            target.as_bytes(),
-            lines,
-            BodyLen::None,
-            &mut request,
-        )
+        .request(method, target, lines, len, &mut request)
         .map_err(|_| invalid("the request could not be written"))?;
+    if let Some(json) = json {
+        // A known length needs no framing around the bytes.
+        let len = json.len() as u64;
+        let framed = client.data(len, &mut request);
+        request.extend_from_slice(json.as_bytes());
+        framed
+            .and_then(|()| client.end(b"", &mut request))
+            .map_err(|_| invalid("the request could not be written"))?;
+    }
     stream.write_all(&request)?;
     let reader = ResponseReader {
         client,

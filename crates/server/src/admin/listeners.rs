@@ -26,6 +26,7 @@ use lowroad_tls_listener::{TlsEndpoint, TlsListeners};
 use super::access::AdminAccess;
 use super::actions::{AdminActions, EVENT_INTERVAL};
 use super::admin_socket::AdminSocket;
+use super::counters::AdminCounters;
 use super::service::{AdminMailbox, AdminService, TCP_LISTENER, UNIX_LISTENER};
 use crate::events::MainEvent;
 use crate::running_server::{RunningServer, lock};
@@ -164,7 +165,9 @@ impl AdminListeners {
         events: Sender<MainEvent>,
     ) -> io::Result<()> {
         let logger = lock(&running).logger.clone();
-        let actions = Arc::new(AdminActions::new(running, events, self.access.clone()));
+        let counters = Arc::<AdminCounters>::default();
+        let actions = AdminActions::new(running, events, self.access.clone(), counters.clone());
+        let actions = Arc::new(actions);
         // Not the workers' pool: their file reads must not wait behind a reload.
         let helpers = HelperPool::start_as("admin", HELPER_COUNT)?;
         let unix = match &self.unix {
@@ -182,6 +185,7 @@ impl AdminListeners {
             let parts = AdminWorkerParts {
                 listener,
                 access: self.access.clone(),
+                counters: counters.clone(),
                 actions: actions.clone(),
                 helpers: helpers.clone(),
                 tls: self.tls.clone(),
@@ -215,6 +219,7 @@ enum AdminListener {
 struct AdminWorkerParts {
     listener: AdminListener,
     access: Arc<AdminAccess>,
+    counters: Arc<AdminCounters>,
     actions: Arc<AdminActions>,
     helpers: HelperPool,
     tls: Option<Arc<TlsEndpoint>>,
@@ -239,6 +244,7 @@ impl AdminWorkerParts {
         let service = AdminService::new(
             self.actions.clone(),
             self.access.clone(),
+            self.counters.clone(),
             self.helpers.clone(),
             mailbox.clone(),
             self.tls.clone(),

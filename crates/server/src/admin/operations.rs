@@ -37,6 +37,28 @@ pub enum AdminOperation {
     Upgrade,
     /// Ends the server gracefully.
     Stop,
+    /// The sites and routes in force.
+    Sites,
+    /// The certificates.
+    Certificates,
+    /// Renews an automatic certificate now.
+    RenewCertificate,
+    /// The level of the error log, and the sampling of traces.
+    Log,
+    /// Changes the level of the error log, or the sampling of traces.
+    ChangeLog,
+    /// The servers of all origins.
+    Origins,
+    /// The servers of an origin.
+    Origin,
+    /// Adds a server to an origin.
+    AddServer,
+    /// A server of an origin.
+    Server,
+    /// Changes the state or the weight of a server.
+    ChangeServer,
+    /// Removes a server that was added.
+    RemoveServer,
     /// The OpenAPI document of this service.
     Description,
 }
@@ -50,107 +72,98 @@ pub enum AdminPermission {
     Full,
 }
 
-/// The method, path, operation and permission of each operation; the OpenAPI document must have the same paths.
-pub const OPERATIONS: [(Method, &str, AdminOperation, AdminPermission); 15] = [
-    (
-        Method::Get,
-        "/",
-        AdminOperation::Root,
-        AdminPermission::Read,
-    ),
-    (
-        Method::Get,
-        "/dashboard",
-        AdminOperation::Dashboard,
-        AdminPermission::Read,
-    ),
-    (
-        Method::Get,
-        "/metrics",
-        AdminOperation::Metrics,
-        AdminPermission::Read,
-    ),
-    (
-        Method::Get,
-        "/v1/status",
-        AdminOperation::Status,
-        AdminPermission::Read,
-    ),
-    (
-        Method::Get,
-        "/v1/snapshot",
-        AdminOperation::Snapshot,
-        AdminPermission::Read,
-    ),
-    (
-        Method::Get,
-        "/v1/events",
-        AdminOperation::Events,
-        AdminPermission::Read,
-    ),
-    (
-        Method::Get,
-        "/v1/urls",
-        AdminOperation::Urls,
-        AdminPermission::Read,
-    ),
-    (
-        Method::Get,
-        "/v1/config",
-        AdminOperation::Config,
-        AdminPermission::Read,
-    ),
-    (
-        Method::Get,
-        "/v1/explain",
-        AdminOperation::Explain,
-        AdminPermission::Read,
-    ),
-    (
-        Method::Post,
-        "/v1/purge",
-        AdminOperation::Purge,
-        AdminPermission::Full,
-    ),
-    (
-        Method::Post,
-        "/v1/reload",
-        AdminOperation::Reload,
-        AdminPermission::Full,
-    ),
-    (
-        Method::Post,
-        "/v1/maintenance",
-        AdminOperation::Maintenance,
-        AdminPermission::Full,
-    ),
-    (
-        Method::Post,
-        "/v1/upgrade",
-        AdminOperation::Upgrade,
-        AdminPermission::Full,
-    ),
-    (
-        Method::Post,
-        "/v1/stop",
-        AdminOperation::Stop,
-        AdminPermission::Full,
-    ),
-    (
-        Method::Get,
-        "/openapi.json",
-        AdminOperation::Description,
-        AdminPermission::Read,
-    ),
-];
-
-/// A request for an operation.
-#[derive(Debug, PartialEq, Eq)]
-pub struct AdminRequest {
+/// An operation with its method, path and permission. `{name}` in a path stands for one segment.
+pub struct OperationEntry {
+    /// The method; HEAD is treated like GET.
+    pub method: Method,
+    /// The path.
+    pub path: &'static str,
     /// The operation.
     pub operation: AdminOperation,
     /// The permission that the operation needs.
     pub permission: AdminPermission,
+}
+
+const fn read(path: &'static str, operation: AdminOperation) -> OperationEntry {
+    OperationEntry {
+        method: Method::Get,
+        path,
+        operation,
+        permission: AdminPermission::Read,
+    }
+}
+
+const fn change(method: Method, path: &'static str, operation: AdminOperation) -> OperationEntry {
+    OperationEntry {
+        method,
+        path,
+        operation,
+        permission: AdminPermission::Full,
+    }
+}
+
+/// All operations; the OpenAPI document must have the same paths.
+pub const OPERATIONS: &[OperationEntry] = &[
+    read("/", AdminOperation::Root),
+    read("/dashboard", AdminOperation::Dashboard),
+    read("/metrics", AdminOperation::Metrics),
+    read("/v1/status", AdminOperation::Status),
+    read("/v1/snapshot", AdminOperation::Snapshot),
+    read("/v1/events", AdminOperation::Events),
+    read("/v1/urls", AdminOperation::Urls),
+    read("/v1/config", AdminOperation::Config),
+    read("/v1/explain", AdminOperation::Explain),
+    change(Method::Post, "/v1/purge", AdminOperation::Purge),
+    change(Method::Post, "/v1/reload", AdminOperation::Reload),
+    change(Method::Post, "/v1/maintenance", AdminOperation::Maintenance),
+    change(Method::Post, "/v1/upgrade", AdminOperation::Upgrade),
+    change(Method::Post, "/v1/stop", AdminOperation::Stop),
+    read("/v1/sites", AdminOperation::Sites),
+    read("/v1/certificates", AdminOperation::Certificates),
+    change(
+        Method::Post,
+        "/v1/certificates/{name}/renew",
+        AdminOperation::RenewCertificate,
+    ),
+    read("/v1/log", AdminOperation::Log),
+    change(Method::Patch, "/v1/log", AdminOperation::ChangeLog),
+    read("/v1/origins", AdminOperation::Origins),
+    read("/v1/origins/{origin}", AdminOperation::Origin),
+    change(
+        Method::Post,
+        "/v1/origins/{origin}/servers",
+        AdminOperation::AddServer,
+    ),
+    read(
+        "/v1/origins/{origin}/servers/{address}",
+        AdminOperation::Server,
+    ),
+    change(
+        Method::Patch,
+        "/v1/origins/{origin}/servers/{address}",
+        AdminOperation::ChangeServer,
+    ),
+    change(
+        Method::Delete,
+        "/v1/origins/{origin}/servers/{address}",
+        AdminOperation::RemoveServer,
+    ),
+    read("/openapi.json", AdminOperation::Description),
+];
+
+impl OperationEntry {
+    /// The name of the operation in metrics.
+    pub fn name(&self) -> String {
+        format!("{} {}", self.method.as_str(), self.path)
+    }
+}
+
+/// A request for an operation.
+pub struct AdminRequest {
+    /// The operation.
+    pub entry: &'static OperationEntry,
+    /// The variable segments of the path, decoded, in their order.
+    pub segments: Vec<String>,
     /// The query parameters, decoded, in their order.
     pub parameters: Vec<(String, String)>,
 }
@@ -165,22 +178,43 @@ impl AdminRequest {
         path: &[u8],
         query: Option<&[u8]>,
     ) -> Result<AdminRequest, AdminProblem> {
-        let path = String::from_utf8_lossy(path);
-        let mut at_path = OPERATIONS.iter().filter(|(_, known, ..)| *known == path);
-        let Some((expected, _, operation, permission)) = at_path.next() else {
-            return Err(AdminProblem::not_found(format!(
-                "{path}: the admin service has no such path; /openapi.json lists them"
-            )));
+        let matching = OPERATIONS
+            .iter()
+            .filter_map(|entry| Some((entry, segments(entry.path, path)?)));
+        let mut at_path: Vec<(&'static OperationEntry, Vec<String>)> = matching.collect();
+        let allowed = |entry: &OperationEntry| {
+            method == entry.method || (method == Method::Head && entry.method == Method::Get)
         };
-        let is_read = method == Method::Head && *expected == Method::Get;
-        if method != *expected && !is_read {
-            return Err(AdminProblem::wrong_method(*expected, &path));
-        }
+        // HEAD is answered like GET; the engine omits the body.
+        let Some(found) = at_path.iter().position(|(entry, _)| allowed(entry)) else {
+            let path = String::from_utf8_lossy(path);
+            if at_path.is_empty() {
+                return Err(AdminProblem::not_found(format!(
+                    "{path}: the admin service has no such path; /openapi.json lists them"
+                )));
+            }
+            let methods: Vec<Method> = at_path.iter().map(|(entry, _)| entry.method).collect();
+            return Err(AdminProblem::wrong_method(&methods, &path));
+        };
+        let (entry, segments) = at_path.swap_remove(found);
         Ok(AdminRequest {
-            operation: *operation,
-            permission: *permission,
+            entry,
+            segments,
             parameters: parameters(query.unwrap_or_default()),
         })
+    }
+
+    /// The variable segment of the path at this index; empty if the path of the operation has none there.
+    pub fn segment(&self, index: usize) -> &str {
+        self.segments.get(index).map_or("", String::as_str)
+    }
+
+    /// Whether the operation takes a JSON body.
+    pub fn takes_body(&self) -> bool {
+        matches!(
+            self.entry.operation,
+            AdminOperation::AddServer | AdminOperation::ChangeServer | AdminOperation::ChangeLog
+        )
     }
 
     /// The value of the first parameter with this name.
@@ -208,6 +242,32 @@ impl AdminRequest {
     }
 }
 
+/// The variable segments of `path`, decoded; `None` if it does not match `pattern`.
+fn segments(pattern: &str, path: &[u8]) -> Option<Vec<String>> {
+    let (mut expected, mut actual) = (pattern.split('/'), path.split(|byte| *byte == b'/'));
+    let mut found = Vec::new();
+    loop {
+        // Segments are compared before they are decoded: an encoded slash does not separate two.
+        match (expected.next(), actual.next()) {
+            (None, None) => return Some(found),
+            (Some(name), Some(segment)) if name.starts_with('{') && !segment.is_empty() => {
+                found.push(decoded(segment, SpaceEncoding::Percent));
+            }
+            (Some(name), Some(segment)) if name.as_bytes() == segment => {}
+            _ => return None,
+        }
+    }
+}
+
+/// How a space is encoded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SpaceEncoding {
+    /// As a plus sign, in queries.
+    Plus,
+    /// As %20 only, in paths.
+    Percent,
+}
+
 /// Parses a query (URL Living Standard, application/x-www-form-urlencoded).
 fn parameters(query: &[u8]) -> Vec<(String, String)> {
     let parts = query
@@ -217,13 +277,17 @@ fn parameters(query: &[u8]) -> Vec<(String, String)> {
         let end = part.iter().position(|byte| *byte == b'=');
         let (name, value) = part.split_at(end.unwrap_or(part.len()));
         // Skips the equals sign, which a parameter without a value lacks.
-        (decoded(name), decoded(value.get(1..).unwrap_or_default()))
+        let value = value.get(1..).unwrap_or_default();
+        (
+            decoded(name, SpaceEncoding::Plus),
+            decoded(value, SpaceEncoding::Plus),
+        )
     });
     pairs.collect()
 }
 
-/// Decodes `%HH` and `+`. Keeps a percent sign without two hexadecimal digits, as browsers do.
-fn decoded(text: &[u8]) -> String {
+/// Decodes `%HH`, and `+` in a query. Keeps a percent sign without two hexadecimal digits, as browsers do.
+fn decoded(text: &[u8], space: SpaceEncoding) -> String {
     let digit = |byte: Option<&u8>| char::from(*byte?).to_digit(16);
     let mut out = Vec::with_capacity(text.len());
     let mut at = 0;
@@ -237,7 +301,7 @@ fn decoded(text: &[u8]) -> String {
                 at += 3;
                 continue;
             }
-            (None, b'+') => out.push(b' '),
+            (None, b'+') if space == SpaceEncoding::Plus => out.push(b' '),
             (None, byte) => out.push(*byte),
         }
         at += 1;
@@ -261,6 +325,11 @@ pub fn encoded(text: &str) -> Cow<'_, str> {
     out.into()
 }
 
+/// Percent-encodes a segment of a path.
+pub fn encoded_segment(text: &str) -> String {
+    encoded(text).replace('/', "%2F")
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -275,6 +344,24 @@ mod tests {
             let request = request.expect("an operation");
             assert_eq!(request.parameter("url"), Some(text));
             assert_eq!(request.all("url").count(), 2);
+        }
+    }
+
+    #[test]
+    fn variable_segments_are_decoded() {
+        let path = b"/v1/origins/http%3A%2F%2Fa%3A1/servers/10.0.0.1:80+";
+        let request = AdminRequest::new(Method::Get, path, None).expect("an operation");
+        assert_eq!(request.entry.operation, AdminOperation::Server);
+        assert_eq!(request.segments, ["http://a:1", "10.0.0.1:80+"]);
+        for path in [
+            "/v1/origins/",
+            "/v1/origins/a/",
+            "/v1/origins/a/servers/b/c",
+        ] {
+            assert!(
+                AdminRequest::new(Method::Get, path.as_bytes(), None).is_err(),
+                "{path}"
+            );
         }
     }
 
@@ -301,7 +388,7 @@ mod tests {
         let mut described: Vec<String> = described.collect();
         let known = OPERATIONS
             .iter()
-            .map(|(method, path, ..)| format!("{} {path}", method.as_str()));
+            .map(|entry| format!("{} {}", entry.method.as_str(), entry.path));
         let mut known: Vec<String> = known.collect();
         described.sort();
         known.sort();
@@ -310,9 +397,17 @@ mod tests {
 
     #[test]
     fn wrong_method_is_refused_with_the_allowed_one() {
-        let wrong = AdminRequest::new(Method::Get, b"/v1/reload", None).expect_err("no GET");
-        assert_eq!((wrong.status.code(), wrong.allow), (405, Some("POST")));
-        let unknown = AdminRequest::new(Method::Get, b"/v2", None).expect_err("no path");
+        let wrong = AdminRequest::new(Method::Get, b"/v1/reload", None)
+            .err()
+            .expect("no GET");
+        assert_eq!(wrong.status.code(), 405);
+        assert_eq!(wrong.allow.as_deref(), Some("POST"));
+        let several = AdminRequest::new(Method::Put, b"/v1/origins/a/servers/b", None);
+        let several = several.err().expect("no PUT");
+        assert_eq!(several.allow.as_deref(), Some("GET, HEAD, PATCH, DELETE"));
+        let unknown = AdminRequest::new(Method::Get, b"/v2", None)
+            .err()
+            .expect("no path");
         assert_eq!(unknown.status.code(), 404);
         assert!(AdminRequest::new(Method::Head, b"/metrics", None).is_ok());
     }
@@ -329,20 +424,28 @@ mod tests {
         let described: BTreeSet<(&str, &str)> = described
             .map(|(method, path)| (method, path.as_str()))
             .collect();
-        let names = OPERATIONS.map(|(method, path, ..)| (method.as_str().to_lowercase(), path));
+        let names: Vec<(String, &OperationEntry)> = OPERATIONS
+            .iter()
+            .map(|entry| (entry.method.as_str().to_lowercase(), entry))
+            .collect();
         let offered: BTreeSet<(&str, &str)> = names
             .iter()
-            .map(|(method, path)| (method.as_str(), *path))
+            .map(|(method, entry)| (method.as_str(), entry.path))
             .collect();
         assert_eq!(described, offered);
-        for ((method, path), (_, _, _, permission)) in names.iter().zip(OPERATIONS) {
+        for (method, entry) in &names {
+            let (path, permission) = (&entry.path, entry.permission);
             let responses = &paths[*path][method]["responses"];
             // Any operation may be refused for its token (401), or because too many requests are waiting (503).
             for status in ["401", "429", "503"] {
                 assert!(responses.get(status).is_some(), "{path}: {status}");
             }
-            // `/` redirects to the dashboard.
-            let success = if *path == "/" { "307" } else { "200" };
+            let success = match entry.operation {
+                AdminOperation::Root => "307",
+                AdminOperation::AddServer => "201",
+                AdminOperation::RenewCertificate => "202",
+                _ => "200",
+            };
             assert!(responses.get(success).is_some(), "{path}: {success}");
             let needs_full = permission == AdminPermission::Full;
             assert_eq!(responses.get("403").is_some(), needs_full, "{path}");

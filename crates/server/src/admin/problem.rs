@@ -10,8 +10,8 @@ pub struct AdminProblem {
     pub status: StatusCode,
     /// The reason and a remedy.
     pub detail: String,
-    /// The method that the path supports, if the request had another one (Allow field).
-    pub allow: Option<&'static str>,
+    /// The methods that the path supports, if the request had another one (Allow field).
+    pub allow: Option<String>,
     /// Seconds after which the client may retry (Retry-After field).
     pub retry_after_s: Option<u64>,
 }
@@ -37,16 +37,28 @@ impl AdminProblem {
         AdminProblem::new(StatusCode::NOT_FOUND, detail)
     }
 
-    /// A problem with status 405.
-    pub fn wrong_method(expected: Method, path: &str) -> AdminProblem {
-        let detail = format!("{path} takes {}", expected.as_str());
+    /// A problem with status 405: the path takes other methods.
+    pub fn wrong_method(expected: &[Method], path: &str) -> AdminProblem {
+        let names = expected.iter().map(|method| match method {
+            Method::Get => "GET, HEAD",
+            other => other.as_str(),
+        });
+        let allow = names.collect::<Vec<_>>().join(", ");
         AdminProblem {
-            allow: Some(match expected {
-                Method::Post => "POST",
-                _ => "GET, HEAD",
-            }),
-            ..AdminProblem::new(StatusCode::METHOD_NOT_ALLOWED, detail)
+            detail: format!("{path} takes {allow}"),
+            allow: Some(allow),
+            ..AdminProblem::new(StatusCode::METHOD_NOT_ALLOWED, "")
         }
+    }
+
+    /// A problem with status 412: the state has changed since the client read it.
+    pub fn stale(current: &str) -> AdminProblem {
+        AdminProblem::new(
+            StatusCode::PRECONDITION_FAILED,
+            format!(
+                "the state has changed meanwhile, nothing was changed now; its ETag is {current}"
+            ),
+        )
     }
 
     /// The problem as JSON.

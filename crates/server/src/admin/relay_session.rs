@@ -153,12 +153,12 @@ impl RelaySession {
             let why = "the dashboard has no such operation";
             (problem.status, why)
         })?;
-        let is_change = asked.permission > AdminPermission::Read;
+        let is_change = asked.entry.permission > AdminPermission::Read;
         if is_change && self.is_read_only {
             let why = "this dashboard is read-only: it was started with --read-only";
             return Err((StatusCode::FORBIDDEN, why));
         }
-        if is_change && asked.operation != AdminOperation::Purge {
+        if is_change && asked.entry.operation != AdminOperation::Purge {
             let why = "the dashboard can only look and purge";
             return Err((StatusCode::FORBIDDEN, why));
         }

@@ -22,8 +22,12 @@ use lowroad_tls_listener::TlsEndpoint;
 
 use super::access::{AdminAccess, AdminCredentials};
 use super::actions::AdminActions;
+use super::audit::AuditedChange;
+use super::call::{AdminCall, AdminClient};
+use super::counters::AdminCounters;
 use super::operations::{AdminPermission, AdminRequest};
 use super::problem::AdminProblem;
+use super::request_body::{BodyReception, ReceivedBody};
 
 /// The listener of the Unix socket; its clients need no token.
 pub const UNIX_LISTENER: ListenerId = ListenerId(0);
@@ -41,6 +45,10 @@ pub struct AdminReply {
     pub content_type: &'static str,
     /// Further fields.
     pub fields: &'static [(&'static str, &'static str)],
+    /// The entity tag of the settings that the body shows.
+    pub tag: Option<String>,
+    /// The change that was made, for the audit.
+    pub change: Option<AuditedChange>,
     /// The body.
     pub body: ReplyBody,
 }
@@ -60,6 +68,8 @@ impl AdminReply {
             status: StatusCode::OK,
             content_type,
             fields: &[],
+            tag: None,
+            change: None,
             body: ReplyBody::Bytes(body),
         }
     }
@@ -82,6 +92,7 @@ impl AdminReply {
 pub struct AdminService {
     actions: Arc<AdminActions>,
     access: Arc<AdminAccess>,
+    counters: Arc<AdminCounters>,
     helpers: HelperPool,
     mailbox: AdminMailbox,
     /// TLS of [`TCP_LISTENER`].
@@ -93,6 +104,7 @@ impl AdminService {
     pub fn new(
         actions: Arc<AdminActions>,
         access: Arc<AdminAccess>,
+        counters: Arc<AdminCounters>,
         helpers: HelperPool,
         mailbox: AdminMailbox,
         tls: Option<Arc<TlsEndpoint>>,
@@ -100,66 +112,161 @@ impl AdminService {
         AdminService {
             actions,
             access,
+            counters,
             helpers,
             mailbox,
             tls,
         }
     }
 
-    /// Returns the requested operation if the client may use it, and the client's permission.
+    /// Returns the requested operation, without its body, if the client may use it.
     fn admitted(
         &self,
         request: &Request<'_>,
         exchange: &Exchange,
-    ) -> Result<(AdminRequest, AdminPermission), AdminProblem> {
+    ) -> Result<Box<AdminCall>, AdminProblem> {
         let RequestTarget::Origin { path, query, .. } = request.target else {
             return Err(AdminProblem::bad_request("the target is no path"));
         };
         let admin_request = AdminRequest::new(request.method, path, query);
-        let mut permission = AdminPermission::Full;
-        if exchange.listener == TCP_LISTENER {
-            // Checked before unknown paths are reported: a client without a token must not learn which paths exist.
-            let needed = admin_request.as_ref().map_or_else(
-                |_| AdminPermission::Read,
-                |admin_request| admin_request.permission,
-            );
-            let tls = exchange.tls.as_deref();
-            let credentials = AdminCredentials {
-                peer: exchange.peer,
-                authorization: field(request, "Authorization"),
-                client: tls.and_then(|tls| tls.client.as_deref()),
-                is_cross_site: is_cross_site(request),
-            };
-            permission = self.access.check(&credentials, needed, exchange.now_ms)?;
+        let client = match exchange.listener == TCP_LISTENER {
+            true => self.tcp_client(request, exchange, &admin_request)?,
+            false => AdminClient {
+                permission: AdminPermission::Full,
+                // The socket is open to its owner and to root only, so there are two users at most.
+                name: match exchange.peer_user {
+                    Some(user) => format!("uid {user}"),
+                    None => "the Unix socket".to_owned(),
+                },
+            },
+        };
+        // As the client has sent it, so that the audit can be compared with the client's own log.
+        let mut target = format!("{} {}", request.method.as_str(), lossy(Some(path)));
+        if let Some(query) = query {
+            target += &format!("?{}", lossy(Some(query)));
         }
-        Ok((admin_request?, permission))
+        let text = |name| field(request, name).map(|value| lossy(Some(value)));
+        Ok(Box::new(AdminCall {
+            request: admin_request?,
+            client,
+            target,
+            accept: lossy(field(request, "Accept")),
+            if_match: text("If-Match"),
+            content_type: text("Content-Type"),
+            body: Vec::new(),
+        }))
     }
 
-    /// Submits an operation to the helper threads; returns false if their queue is full.
+    /// The client of a request over TCP.
+    fn tcp_client(
+        &self,
+        request: &Request<'_>,
+        exchange: &Exchange,
+        admin_request: &Result<AdminRequest, AdminProblem>,
+    ) -> Result<AdminClient, AdminProblem> {
+        // Checked before unknown paths are reported: a client without a token must not learn which paths exist.
+        let needed = admin_request.as_ref().map_or_else(
+            |_| AdminPermission::Read,
+            |admin_request| admin_request.entry.permission,
+        );
+        let tls = exchange.tls.as_deref();
+        let credentials = AdminCredentials {
+            peer: exchange.peer,
+            authorization: field(request, "Authorization"),
+            client: tls.and_then(|tls| tls.client.as_deref()),
+            is_cross_site: is_cross_site(request),
+        };
+        self.access.check(&credentials, needed, exchange.now_ms)
+    }
+
+    /// Continues a request with the progress of its body.
+    fn proceed(
+        &self,
+        progress: BodyReception,
+        id: ExchangeId,
+        response: &mut ResponseWriter<'_>,
+    ) -> ServiceOutcome<AdminPending, ()> {
+        match progress {
+            BodyReception::Waiting(received) => deferred(AdminPending::Receiving(received)),
+            BodyReception::Complete(call) => self.submit(call, id, response),
+            BodyReception::Cut => {
+                let problem = AdminProblem::bad_request("the body has ended too early");
+                self.refuse_with(&problem, response)
+            }
+        }
+    }
+
+    /// Submits an operation to the helper threads.
     fn submit(
         &self,
-        admin_request: AdminRequest,
-        permission: AdminPermission,
-        accept: String,
+        call: Box<AdminCall>,
         id: ExchangeId,
-    ) -> bool {
+        response: &mut ResponseWriter<'_>,
+    ) -> ServiceOutcome<AdminPending, ()> {
         let (actions, mailbox) = (self.actions.clone(), self.mailbox.clone());
+        // The operation may wait for the disk or for the main thread, which an event loop must not.
         let job = move || {
-            let reply = actions.run(&admin_request, permission, &accept);
+            let reply = AdminEvent::Reply(actions.run(&call));
             mailbox.post(MailboxMessage::Outcome(id, reply));
         };
-        self.helpers.submit(job).is_ok()
+        if self.helpers.submit(job).is_ok() {
+            return deferred(AdminPending::Running);
+        }
+        let detail = "too many requests of operators are waiting";
+        let problem = AdminProblem::new(StatusCode::SERVICE_UNAVAILABLE, detail);
+        self.refuse_with(&problem, response)
     }
+
+    fn refuse_with(
+        &self,
+        problem: &AdminProblem,
+        response: &mut ResponseWriter<'_>,
+    ) -> ServiceOutcome<AdminPending, ()> {
+        self.counters.count_problem(problem.status);
+        refuse(problem, response);
+        ServiceOutcome::Ready(None)
+    }
+}
+
+/// A deferred request.
+pub enum AdminPending {
+    /// Its body is being received.
+    Receiving(ReceivedBody),
+    /// Its operation is running.
+    Running,
+}
+
+/// An event for a deferred request.
+pub enum AdminEvent {
+    /// Bytes of the body have arrived.
+    BodyReady,
+    /// The operation has ended.
+    Reply(AdminOutcome),
+}
+
+fn deferred(pending: AdminPending) -> ServiceOutcome<AdminPending, ()> {
+    ServiceOutcome::Deferred {
+        pending,
+        // A purge or a reload completes even if its client has disconnected.
+        cancel_on_disconnect: false,
+    }
+}
+
+/// A field's value as text; empty without the field.
+fn lossy(value: Option<&[u8]>) -> String {
+    String::from_utf8_lossy(value.unwrap_or_default()).into_owned()
 }
 
 /// The outcome of an operation.
 pub type AdminOutcome = Result<AdminReply, AdminProblem>;
 
 impl HttpService for AdminService {
-    type Pending = ();
-    type Outcome = AdminOutcome;
+    type Pending = AdminPending;
+    type Outcome = AdminEvent;
     type Record = ();
     type Command = ();
+
+    const NEEDS_PEER_USER: bool = true;
 
     fn has_tls(&self, listener: ListenerId) -> bool {
         listener == TCP_LISTENER && self.tls.is_some()
@@ -175,50 +282,48 @@ impl HttpService for AdminService {
         request: &Request<'_>,
         exchange: &mut Exchange,
         response: &mut ResponseWriter<'_>,
-    ) -> ServiceOutcome<(), ()> {
-        match self.admitted(request, exchange) {
-            Ok((admin_request, permission)) => {
-                let accept = field(request, "Accept").unwrap_or_default();
-                let accept = String::from_utf8_lossy(accept).into_owned();
-                if self.submit(admin_request, permission, accept, exchange.id) {
-                    return ServiceOutcome::Deferred {
-                        pending: (),
-                        // A purge or a reload completes even if its client has disconnected.
-                        cancel_on_disconnect: false,
-                    };
-                }
-                let detail = "too many requests of operators are waiting";
-                refuse(
-                    &AdminProblem::new(StatusCode::SERVICE_UNAVAILABLE, detail),
-                    response,
-                );
-            }
-            Err(problem) => refuse(&problem, response),
+    ) -> ServiceOutcome<AdminPending, ()> {
+        let call = match self.admitted(request, exchange) {
+            Ok(call) => call,
+            Err(problem) => return self.refuse_with(&problem, response),
+        };
+        // An operation without a body ignores one, which the engine then drops.
+        if let Some(body) = exchange.body.take_if(|_| call.request.takes_body()) {
+            let received = ReceivedBody::new(call, body, exchange.id, &self.mailbox);
+            return self.proceed(received.receive(), exchange.id, response);
         }
-        ServiceOutcome::Ready(None)
+        self.submit(call, exchange.id, response)
     }
 
     fn resume(
         &mut self,
-        (): (),
-        outcome: AdminOutcome,
-        _: &mut Exchange,
+        pending: AdminPending,
+        event: AdminEvent,
+        exchange: &mut Exchange,
         response: &mut ResponseWriter<'_>,
-    ) -> ServiceOutcome<(), ()> {
-        match outcome {
-            Ok(reply) => write(reply, response),
-            Err(problem) => refuse(&problem, response),
+    ) -> ServiceOutcome<AdminPending, ()> {
+        match (pending, event) {
+            (AdminPending::Receiving(received), AdminEvent::BodyReady) => {
+                self.proceed(received.receive(), exchange.id, response)
+            }
+            // A late wake-up.
+            (pending, AdminEvent::BodyReady) => deferred(pending),
+            (_, AdminEvent::Reply(Ok(reply))) => {
+                write(reply, response);
+                ServiceOutcome::Ready(None)
+            }
+            // Counted here and not by the operation: refusals before it are counted in the same way.
+            (_, AdminEvent::Reply(Err(problem))) => self.refuse_with(&problem, response),
         }
-        ServiceOutcome::Ready(None)
     }
 
     fn body_dropped(
         &mut self,
-        (): (),
+        _: AdminPending,
         _: &mut Exchange,
         _: &mut ResponseWriter<'_>,
-    ) -> ServiceOutcome<(), ()> {
-        // Never called: the service does not wait for request bodies.
+    ) -> ServiceOutcome<AdminPending, ()> {
+        // Never called: the service drops no body before it answers.
         ServiceOutcome::Ready(None)
     }
 
@@ -243,6 +348,7 @@ impl HttpService for AdminService {
                 AdminProblem::bad_request("this address speaks TLS; use https://")
             }
         };
+        self.counters.count_problem(problem.status);
         refuse(&problem, response);
         None
     }
@@ -281,6 +387,9 @@ fn write(reply: AdminReply, response: &mut ResponseWriter<'_>) {
     head.field("Content-Type", reply.content_type.as_bytes())
         .field("Cache-Control", b"no-store")
         .field("X-Content-Type-Options", b"nosniff");
+    if let Some(tag) = &reply.tag {
+        head.field("ETag", tag.as_bytes());
+    }
     for (name, value) in reply.fields {
         head.field(name, value.as_bytes());
     }
@@ -307,7 +416,7 @@ fn refuse(problem: &AdminProblem, response: &mut ResponseWriter<'_>) {
         // Required with a 401 (RFC 9110 §11.6.1).
         head.field("WWW-Authenticate", b"Bearer realm=\"lowroad\"");
     }
-    if let Some(allow) = problem.allow {
+    if let Some(allow) = &problem.allow {
         head.field("Allow", allow.as_bytes());
     }
     if let Some(seconds) = problem.retry_after_s {

@@ -187,6 +187,81 @@ const EXAMPLES: &[PageExamples] = &[
         ],
     ),
     (
+        "lowroad-origin-list",
+        &[(
+            "lowroad origin list",
+            "Prints a line for each server of each origin.",
+        )],
+    ),
+    (
+        "lowroad-origin-show",
+        &[(
+            "lowroad origin show app",
+            "Prints a line for each server of an origin.",
+        )],
+    ),
+    (
+        "lowroad-origin-drain",
+        &[
+            (
+                "lowroad origin drain app 10.0.0.1:3000",
+                "Sends the server requests of its sticky sessions only.",
+            ),
+            (
+                "lowroad origin drain app",
+                "Drains all servers of the origin: other requests get 503.",
+            ),
+        ],
+    ),
+    (
+        "lowroad-origin-down",
+        &[(
+            "lowroad origin down app 10.0.0.1:3000",
+            "Sends the server no new requests.",
+        )],
+    ),
+    (
+        "lowroad-origin-up",
+        &[(
+            "lowroad origin up app 10.0.0.1:3000",
+            "Sends the server requests, whatever its health checks show.",
+        )],
+    ),
+    (
+        "lowroad-origin-auto",
+        &[(
+            "lowroad origin auto app",
+            "Ends drain, down and up for all servers of the origin.",
+        )],
+    ),
+    (
+        "lowroad-origin-weight",
+        &[
+            (
+                "lowroad origin weight app 10.0.0.1:3000 10",
+                "Sends the server ten times as many requests as one of weight 1.",
+            ),
+            (
+                "lowroad origin weight app 10.0.0.1:3000 auto",
+                "Uses the configured weight again.",
+            ),
+        ],
+    ),
+    (
+        "lowroad-origin-add",
+        &[(
+            "lowroad origin add app 10.0.0.3:3000 --weight 2",
+            "Adds a server until the next restart.",
+        )],
+    ),
+    (
+        "lowroad-origin-remove",
+        &[(
+            "lowroad origin remove app 10.0.0.3:3000",
+            "Removes a server that was added.",
+        )],
+    ),
+    (
         "lowroad-upgrade",
         &[(
             "lowroad upgrade",

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use lowroad_config::Config;
 use lowroad_disk::DiskFolder;
+use lowroad_handler::origin_control::KeptChange;
 use lowroad_log::ErrorLogger;
 use lowroad_privileges::account::{self, ServerAccount};
 use lowroad_privileges::hide_process;
@@ -42,6 +43,8 @@ pub struct SharedParts {
     pub changes: Arc<ChangeFeed>,
     /// The key of the predecessor that signs the cookies of sticky sessions.
     pub session_key: Option<Vec<u8>>,
+    /// The changes of operators to servers of origins, from the predecessor.
+    pub origin_changes: Vec<KeptChange>,
     /// The maximum number of descriptors.
     pub fd_limit: u64,
     /// The state of the level in front of this server.
@@ -100,6 +103,7 @@ impl PrivilegedParts {
                 tls,
                 changes,
                 session_key: predecessor.and_then(|it| it.session_key.clone()),
+                origin_changes: predecessor.map_or_else(Vec::new, |it| it.origin_changes.clone()),
                 fd_limit,
                 softirq: level.health,
             },

@@ -8,6 +8,7 @@ use std::time::Duration;
 use lowroad_child_processes::message::{MessageError, PacketChannel};
 use lowroad_config::ApplicationConfig;
 use lowroad_engine::listener::ListenSocket;
+use lowroad_handler::origin_control::KeptChange;
 use lowroad_privileges::starter::HANDOVER_VARIABLE;
 use lowroad_routes::applications::ApplicationPlace;
 use lowroad_site::listeners::HandedSockets;
@@ -37,6 +38,8 @@ pub struct Predecessor {
     pub ticket_keys: Option<Vec<u8>>,
     /// The key that signs the cookies of sticky sessions.
     pub session_key: Option<Vec<u8>>,
+    /// The changes of operators to servers of origins.
+    pub origin_changes: Vec<KeptChange>,
 }
 
 /// Whether this process was started to take over from another one.
@@ -71,6 +74,7 @@ impl Predecessor {
             maintenance: Vec::new(),
             ticket_keys: None,
             session_key: None,
+            origin_changes: Vec::new(),
         };
         predecessor.receive_sockets().map_err(|error| {
             let text = failure(&error);
@@ -102,6 +106,9 @@ impl Predecessor {
                 (ToSuccessor::Maintenance(site), _) => self.maintenance.push(site),
                 (ToSuccessor::TicketKeys(keys), _) => self.ticket_keys = Some(keys),
                 (ToSuccessor::SessionKey(key), _) => self.session_key = Some(key),
+                (ToSuccessor::OriginServer(changed), _) => {
+                    self.origin_changes.push(changed.into());
+                }
                 (ToSuccessor::Complete, _) => break,
                 // The kernel passes no descriptors to a process that has reached its limit.
                 (ToSuccessor::Socket(_) | ToSuccessor::AdminSocket(_), None) => {

@@ -185,7 +185,16 @@ fn running_state(running: &Mutex<RunningServer>) -> Vec<ToSuccessor> {
     let keys = ticket_keys
         .into_iter()
         .chain(session_key.map(ToSuccessor::SessionKey));
-    applications.chain(maintenance).chain(keys).collect()
+    // A drained server must not get requests because the program was replaced.
+    let control = running.handler_runtime.origin_control();
+    let changes = control.map(|control| control.kept_changes());
+    let changes = changes.into_iter().flatten();
+    let changes = changes.map(|change| ToSuccessor::OriginServer(change.into()));
+    applications
+        .chain(maintenance)
+        .chain(keys)
+        .chain(changes)
+        .collect()
 }
 
 /// Passes the sockets, and waits until the successor is ready.

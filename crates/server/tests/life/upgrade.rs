@@ -548,7 +548,34 @@ fn sticky_sessions_continue() {
         .field("set-cookie")
         .and_then(|line| line.split(';').next());
     let fields = format!("Cookie: {}\r\n", cookie.expect("a cookie"));
+    // An operator's changes continue as well.
+    let server = first.text();
+    let index = ["a", "b", "c"].iter().position(|name| *name == server);
+    let address = urls[index.expect("an origin")].trim_start_matches("http://");
+    let admin = upgradable.path("admin");
+    let origin = |arguments: &[&str]| {
+        let mut command = Command::new(PROGRAM);
+        command
+            .arg("origin")
+            .args(arguments)
+            .arg("--admin")
+            .arg(&admin);
+        let output = command.output().expect("the program");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    origin(&["weight", "app", address, "5"]);
+    let drained = origin(&["drain", "app", address]);
     upgradable.upgrade();
+    let listed = origin(&["list"]);
+    let state = drained.split(", ").next().expect("a state");
+    assert!(
+        listed.contains(state) && listed.contains("weight 5 (configured: 1)"),
+        "{listed}"
+    );
+    for _ in 0..6 {
+        assert_ne!(upgradable.server.connect().get("/", "").text(), server);
+    }
     for _ in 0..3 {
         let next = upgradable.server.connect().get("/", &fields);
         assert_eq!(

@@ -4,6 +4,7 @@
 mod documents;
 mod formats;
 mod mutual_tls;
+mod origin_states;
 mod prometheus;
 mod scopes;
 mod service;

@@ -233,3 +233,89 @@ fn unusable_token_is_a_configuration_problem() {
         "{text}"
     );
 }
+
+#[test]
+fn log_level_is_changed_while_the_server_runs() {
+    // Without TLS, because a reload might not be permitted to read the files of the local authority.
+    let site = "[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"root\"\n";
+    let observed = ObservedServer::with(site, TestOrigin::with_response(|_| String::new()));
+    let patch = |body: &str, status: u16| {
+        let fields = format!(
+            "Authorization: Bearer {FULL}\r\nContent-Length: {}\r\n",
+            body.len()
+        );
+        let response = observed.call_with_body("PATCH", "/v1/log", &fields, body);
+        assert_eq!(response.status, status, "{body}: {}", response.text());
+        response.text()
+    };
+    let shown = observed.call("GET", "/v1/log", READ).text();
+    assert_eq!(shown, "{\"level\":\"info\",\"trace_sample\":null}");
+    patch("{\"level\":\"error\"}", 200);
+    assert_eq!(observed.call("POST", "/v1/reload", FULL).status, 200);
+    patch("{\"level\":\"info\"}", 200);
+    assert_eq!(observed.call("POST", "/v1/reload", FULL).status, 200);
+    // The line of the first reload was not written.
+    let line = observed.server.wait_for_error_line(" info reload ");
+    assert!(line.contains(" info reload 2: "), "{line}");
+    for (body, status) in [
+        ("{\"level\":\"loud\"}", 400),
+        ("{\"trace_sample\":2}", 400),
+        ("{}", 400),
+        // There are no traces.
+        ("{\"trace_sample\":0.5,\"level\":\"debug\"}", 409),
+    ] {
+        patch(body, status);
+    }
+    assert_eq!(observed.call("GET", "/v1/log", READ).text(), shown);
+
+    let site = "[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"root\"\n\
+                [traces]\nendpoint = \"http://127.0.0.1:1/v1/traces\"\nsample = 0.5\n";
+    let traced = ObservedServer::with(site, TestOrigin::with_response(|_| String::new()));
+    let body = "{\"trace_sample\":0.25}";
+    let fields = format!(
+        "Authorization: Bearer {FULL}\r\nContent-Length: {}\r\n",
+        body.len()
+    );
+    let changed = traced.call_with_body("PATCH", "/v1/log", &fields, body);
+    assert_eq!(changed.text(), "{\"level\":\"info\",\"trace_sample\":0.25}");
+    let line = traced.server.wait_for_error_line(" audit ");
+    assert!(
+        line.contains("\"trace_sample\":0.5}") && line.contains("\"trace_sample\":0.25}"),
+        "{line}"
+    );
+}
+
+#[test]
+fn sites_and_certificates_are_listed() {
+    let observed = ObservedServer::start();
+    let json = |path: &str| -> serde_json::Value {
+        let response = observed.call("GET", path, READ);
+        assert_eq!(response.status, 200, "{}", response.text());
+        serde_json::from_slice(&response.body).expect("JSON")
+    };
+    let sites = json("/v1/sites");
+    let site = &sites["sites"][0];
+    assert_eq!(
+        (&site["name"], &site["names"][0]),
+        (&"a.example".into(), &"a.example".into())
+    );
+    assert_eq!(site["is_in_maintenance"], false);
+    let route = site["routes"][1]["name"].as_str().expect("a route");
+    assert!(route.starts_with("/down/** to origin down"), "{route}");
+    let address = observed.server.address().to_string();
+    let addresses = sites["addresses"].as_array().expect("addresses");
+    assert!(addresses.iter().any(|it| *it == *address), "{sites}");
+
+    let certificates = json("/v1/certificates");
+    let certificate = &certificates["certificates"][0];
+    assert_eq!(certificate["source"], "local");
+    let names = certificate["names"].as_array().expect("names");
+    assert!(names.contains(&"a.example".into()), "{certificates}");
+    assert!(certificate["not_after_s"].is_u64(), "{certificates}");
+    // This server can renew only certificates that it obtains by ACME.
+    for (name, status) in [("a.example", 409), ("none.example", 404)] {
+        let path = format!("/v1/certificates/{name}/renew");
+        problem(&observed.call("POST", &path, FULL), status);
+        problem(&observed.call("POST", &path, READ), 403);
+    }
+}

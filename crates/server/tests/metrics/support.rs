@@ -105,9 +105,20 @@ impl ObservedServer {
 
     /// Sends a request with these field lines to the admin service.
     pub fn call_with(&self, method: &str, target: &str, fields: &str) -> ClientResponse {
+        self.call_with_body(method, target, fields, "")
+    }
+
+    /// Sends a request with these field lines and a body to the admin service.
+    pub fn call_with_body(
+        &self,
+        method: &str,
+        target: &str,
+        fields: &str,
+        body: &str,
+    ) -> ClientResponse {
         let mut client = TestClient::connect(self.admin);
         client.send(format!(
-            "{method} {target} HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n{fields}\r\n"
+            "{method} {target} HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n{fields}\r\n{body}"
         ));
         assert!(client.wait_for_close(), "{method} {target}: reset");
         whole(&client.received, method != "HEAD")

@@ -1,0 +1,169 @@
+//! `lowroad origin`: a thin client of `/v1/origins`.
+
+use std::path::Path;
+
+use lowroad_http::method::Method;
+use serde_json::{Value, json};
+
+use super::commands::send_json;
+use super::operations::encoded_segment;
+use crate::cli::origin::{OriginArgs, OriginCommand, ServerArgs};
+use crate::terminal_output;
+
+/// `lowroad origin`.
+///
+/// # Errors
+/// There is no such origin or server, the change was refused, or there is not exactly one running server.
+pub fn run(args: &OriginArgs) -> Result<(), String> {
+    let admin = args.admin.as_deref();
+    match &args.command {
+        OriginCommand::List => {
+            let answer = send_json(admin, Method::Get, "/v1/origins", None)?;
+            print(list(&answer, "origins"))
+        }
+        OriginCommand::Show { origin } => {
+            print([&send_json(admin, Method::Get, &origin_path(origin), None)?])
+        }
+        OriginCommand::Drain(servers) => set_state(admin, servers, "drain"),
+        OriginCommand::Down(servers) => set_state(admin, servers, "down"),
+        OriginCommand::Up(servers) => set_state(admin, servers, "up"),
+        OriginCommand::Auto(servers) => set_state(admin, servers, "auto"),
+        OriginCommand::Weight {
+            origin,
+            address,
+            weight,
+        } => change(admin, origin, address, &json!({ "weight": weight.0 })),
+        OriginCommand::Add {
+            origin,
+            address,
+            weight,
+            backup,
+        } => {
+            let server = json!({ "address": address, "weight": weight, "backup": backup });
+            let target = format!("{}/servers", origin_path(origin));
+            print([&send_json(admin, Method::Post, &target, Some(&server))?])
+        }
+        OriginCommand::Remove { origin, address } => {
+            let target = server_path(origin, address);
+            print([&send_json(admin, Method::Delete, &target, None)?])
+        }
+    }
+}
+
+/// Sets the state of one server, or of all servers of an origin.
+fn set_state(admin: Option<&Path>, servers: &ServerArgs, state: &str) -> Result<(), String> {
+    // The servers of a name may have changed since the user listed them, so they are asked for again.
+    let addresses = match &servers.address {
+        Some(address) => vec![address.clone()],
+        None => {
+            let origin = send_json(admin, Method::Get, &origin_path(&servers.origin), None)?;
+            let addresses = list(&origin, "servers").map(|server| text(server, "address"));
+            addresses.collect()
+        }
+    };
+    // One after another: if one is refused, those before it are changed, and have been printed.
+    for address in addresses {
+        change(admin, &servers.origin, &address, &json!({ "state": state }))?;
+    }
+    Ok(())
+}
+
+/// Changes a server, and prints its new state.
+fn change(admin: Option<&Path>, origin: &str, address: &str, patch: &Value) -> Result<(), String> {
+    let target = server_path(origin, address);
+    let server = send_json(admin, Method::Patch, &target, Some(patch))?;
+    terminal_output::out(server_line(origin, &server))
+}
+
+fn origin_path(origin: &str) -> String {
+    format!("/v1/origins/{}", encoded_segment(origin))
+}
+
+fn server_path(origin: &str, address: &str) -> String {
+    format!(
+        "{}/servers/{}",
+        origin_path(origin),
+        encoded_segment(address)
+    )
+}
+
+/// Prints a line for each server.
+fn print<'v>(origins: impl IntoIterator<Item = &'v Value>) -> Result<(), String> {
+    let mut lines = String::new();
+    for origin in origins {
+        let name = text(origin, "name");
+        lines.extend(list(origin, "servers").map(|server| server_line(&name, server)));
+    }
+    terminal_output::out(lines)
+}
+
+/// One server as a line: `app 10.0.0.1:3000: draining, weight 1, 2 requests, 1 connections`.
+fn server_line(origin: &str, server: &Value) -> String {
+    let mut line = format!(
+        "{origin} {}: {}",
+        text(server, "address"),
+        text(server, "health")
+    );
+    // The health shows the other states of the operator.
+    if server["state"] == "up" {
+        line += " by the operator";
+    }
+    if server["backup"] == true {
+        line += ", backup";
+    }
+    if server["added"] == true {
+        line += ", added";
+    }
+    line += &format!(", weight {}", server["weight"]);
+    if server["weight"] != server["configured_weight"] {
+        line += &format!(" (configured: {})", server["configured_weight"]);
+    }
+    if let Some(requests) = server["requests"].as_u64() {
+        line += &format!(", {requests} requests");
+    }
+    line += &format!(", {} connections", server["connections"]);
+    if let Some(failure) = server["latest_failure"].as_str() {
+        line += &format!("; latest failure: {failure}");
+    }
+    line + "\n"
+}
+
+fn list<'v>(value: &'v Value, member: &str) -> impl Iterator<Item = &'v Value> {
+    value[member].as_array().into_iter().flatten()
+}
+
+fn text(value: &Value, member: &str) -> String {
+    value[member].as_str().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn server_is_one_line() {
+        let mut server = json!({
+            "address": "10.0.0.1:80", "health": "draining", "state": "drain", "weight": 3,
+            "configured_weight": 1, "backup": false, "added": false, "requests": 2, "connections": 1,
+            "idle_connections": 4, "latest_failure": null,
+        });
+        assert_eq!(
+            server_line("app", &server),
+            "app 10.0.0.1:80: draining, weight 3 (configured: 1), 2 requests, 1 connections\n"
+        );
+        server["state"] = "up".into();
+        server["health"] = "up".into();
+        server["requests"] = Value::Null;
+        server["weight"] = 1.into();
+        server["added"] = true.into();
+        server["latest_failure"] = "refused".into();
+        assert_eq!(
+            server_line("app", &server),
+            "app 10.0.0.1:80: up by the operator, added, weight 1, 1 connections; latest failure: refused\n"
+        );
+        assert_eq!(
+            server_path("http://a:1", "unix:/x"),
+            "/v1/origins/http:%2F%2Fa:1/servers/unix:%2Fx"
+        );
+    }
+}

@@ -1,0 +1,113 @@
+//! The arguments of `lowroad origin`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+/// `lowroad origin`.
+#[derive(Args)]
+pub struct OriginArgs {
+    /// What to do
+    #[command(subcommand)]
+    pub command: OriginCommand,
+    /// The server's admin socket, if it is not at the default path, or several servers run
+    #[arg(long, value_name = "PATH", global = true)]
+    pub admin: Option<PathBuf>,
+}
+
+/// The commands of `lowroad origin`.
+#[derive(Subcommand)]
+pub enum OriginCommand {
+    /// List the servers of all origins with their states
+    List,
+    /// Show the servers of one origin
+    Show {
+        /// The origin: its name, or its URL
+        #[arg(value_name = "ORIGIN")]
+        origin: String,
+    },
+    /// Send a server only requests of sticky sessions that belong to it; requests in progress go on
+    Drain(ServerArgs),
+    /// Send a server no new requests; requests in progress go on
+    Down(ServerArgs),
+    /// Send a server requests, even if it fails its health checks
+    Up(ServerArgs),
+    /// Let health checks and failed requests decide again whether a server gets requests
+    Auto(ServerArgs),
+    /// Change the share of requests of a server
+    Weight {
+        /// The origin: its name, or its URL
+        #[arg(value_name = "ORIGIN")]
+        origin: String,
+        /// The address of the server, as listed
+        #[arg(value_name = "ADDRESS")]
+        address: String,
+        /// The weight, 1 to 1000; auto: the configured one
+        #[arg(value_name = "WEIGHT", value_parser = weight)]
+        weight: WeightArg,
+    },
+    /// Add a server to an origin
+    Add {
+        /// The origin: its name
+        #[arg(value_name = "ORIGIN")]
+        origin: String,
+        /// The address: ADDRESS:PORT or unix:/PATH
+        #[arg(value_name = "ADDRESS")]
+        address: String,
+        /// The weight, 1 to 1000
+        #[arg(long, value_name = "N", default_value = "1")]
+        weight: u32,
+        /// Use the server only if the others are unavailable
+        #[arg(long)]
+        backup: bool,
+    },
+    /// Remove a server that was added
+    Remove {
+        /// The origin: its name
+        #[arg(value_name = "ORIGIN")]
+        origin: String,
+        /// The address of the server, as listed
+        #[arg(value_name = "ADDRESS")]
+        address: String,
+    },
+}
+
+/// The servers that a command changes.
+#[derive(Args)]
+pub struct ServerArgs {
+    /// The origin: its name, or its URL
+    #[arg(value_name = "ORIGIN")]
+    pub origin: String,
+    /// The address of the server, as listed; without it, all servers of the origin
+    #[arg(value_name = "ADDRESS")]
+    pub address: Option<String>,
+}
+
+/// A weight of `lowroad origin weight`; `None`: the configured one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WeightArg(pub Option<u32>);
+
+fn weight(text: &str) -> Result<WeightArg, String> {
+    if text == "auto" {
+        return Ok(WeightArg(None));
+    }
+    let weight: Option<u32> = text.parse().ok();
+    let weight = weight.filter(|weight| (1..=1000).contains(weight));
+    weight
+        .map(|weight| WeightArg(Some(weight)))
+        .ok_or_else(|| "allowed: 1 to 1000, or auto".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_are_numbers_or_auto() {
+        assert_eq!(weight("auto"), Ok(WeightArg(None)));
+        assert_eq!(weight("7"), Ok(WeightArg(Some(7))));
+        for bad in ["0", "1001", "-1", "x", ""] {
+            assert!(weight(bad).is_err(), "{bad}");
+        }
+    }
+}

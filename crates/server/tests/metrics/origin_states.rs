@@ -1,0 +1,458 @@
+//! Origins by the admin service and by `lowroad origin`: states, weights, added servers; conditions, refusals, the audit.
+
+use std::io::{Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use lowroad_testkit::origin::TestOrigin;
+use lowroad_testkit::{ClientResponse, wait_until};
+use serde_json::{Value, json};
+
+use crate::support::{FULL, ObservedServer, PROGRAM, READ, run};
+
+/// An origin whose responses name it; never stored.
+fn origin(name: &'static str) -> TestOrigin {
+    TestOrigin::with_response(move |_| response(name))
+}
+
+fn response(text: &str) -> String {
+    format!(
+        "HTTP/1.1 200 OK\r\nCache-Control: no-store\r\nContent-Length: {}\r\n\r\n{text}",
+        text.len()
+    )
+}
+
+/// The tables of a site whose requests go to the origin `app` with these servers and further keys.
+fn tables(servers: &[&str], keys: &str) -> String {
+    format!(
+        "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npattern = \"/**\"\norigin = \"app\"\n\
+         [[origin]]\nname = \"app\"\nservers = {servers:?}\n{keys}\n"
+    )
+}
+
+/// A server whose origin `app` has the two servers `a` and `b`.
+struct Balanced {
+    observed: ObservedServer,
+    b: TestOrigin,
+}
+
+impl Balanced {
+    fn start(keys: &str) -> Balanced {
+        let (a, b) = (origin("a"), origin("b"));
+        let tables = tables(&[&a.url(), &b.url()], keys);
+        Balanced {
+            observed: ObservedServer::with(&tables, a),
+            b,
+        }
+    }
+
+    fn addresses(&self) -> [String; 2] {
+        [&self.observed.origin, &self.b].map(address)
+    }
+
+    /// The names of the servers that have answered some requests, sorted.
+    fn answers(&self) -> String {
+        let mut names: Vec<String> = (0..12)
+            .map(|_| self.observed.server.get("/").text())
+            .collect();
+        names.sort();
+        names.dedup();
+        names.concat()
+    }
+
+    fn patch(&self, address: &str, body: &Value) -> ClientResponse {
+        let target = format!("/v1/origins/app/servers/{address}");
+        send(&self.observed, "PATCH", &target, "", &body.to_string())
+    }
+
+    /// Runs `lowroad origin`; returns its output.
+    fn command(&self, arguments: &[&str]) -> String {
+        let mut command = Command::new(PROGRAM);
+        command.arg("origin").args(arguments).arg("--admin");
+        let output = run(command.arg(self.observed.socket()), "");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn server(&self, address: &str) -> Value {
+        let target = format!("/v1/origins/app/servers/{address}");
+        json_of(&self.observed.call("GET", &target, READ))
+    }
+}
+
+fn address(origin: &TestOrigin) -> String {
+    origin.url().trim_start_matches("http://").to_owned()
+}
+
+/// Sends a request with a JSON body and the full token.
+fn send(
+    observed: &ObservedServer,
+    method: &str,
+    target: &str,
+    fields: &str,
+    body: &str,
+) -> ClientResponse {
+    let fields = format!(
+        "Authorization: Bearer {FULL}\r\nContent-Length: {}\r\n{fields}",
+        body.len()
+    );
+    observed.call_with_body(method, target, &fields, body)
+}
+
+fn json_of(response: &ClientResponse) -> Value {
+    let text = response.text();
+    assert!([200, 201].contains(&response.status), "{text}");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+#[test]
+fn server_is_drained_taken_down_and_forced_up() {
+    let balanced = Balanced::start("");
+    let [a, b] = balanced.addresses();
+    assert_eq!(balanced.answers(), "ab");
+    let list = balanced.command(&["list"]);
+    assert_eq!(list.lines().count(), 2, "{list}");
+    assert!(list.contains(&format!("app {a}: up, weight 1,")), "{list}");
+
+    for state in ["drain", "down"] {
+        let line = balanced.command(&[state, "app", &a]);
+        assert!(line.starts_with(&format!("app {a}: ")), "{line}");
+        assert_eq!(balanced.answers(), "b");
+        assert_eq!(balanced.server(&a)["state"], state);
+        assert_eq!(balanced.server(&b)["state"], "auto");
+        balanced.command(&["auto", "app", &a]);
+        assert_eq!(balanced.answers(), "ab");
+    }
+    // All servers: a request gets 503, and the log has the reason.
+    balanced.command(&["down", "app"]);
+    assert_eq!(balanced.observed.server.get("/").status, 503);
+    let line = balanced
+        .observed
+        .server
+        .wait_for_error_line("drained or out of service");
+    assert!(line.contains("origin app"), "{line}");
+    balanced.command(&["up", "app", &b]);
+    assert_eq!(balanced.answers(), "b");
+}
+
+#[test]
+fn weight_is_changed_until_it_is_reset() {
+    let balanced = Balanced::start("");
+    let [a, _] = balanced.addresses();
+    let share = || {
+        let names = (0..40).map(|_| balanced.observed.server.get("/").text());
+        names.filter(|name| name == "a").count()
+    };
+    let changed = balanced.patch(&a, &json!({ "weight": 3 }));
+    let server = json_of(&changed);
+    assert_eq!(
+        (&server["weight"], &server["configured_weight"]),
+        (&json!(3), &json!(1))
+    );
+    assert_eq!(share(), 30);
+    let line = balanced.command(&["weight", "app", &a, "auto"]);
+    assert!(line.contains("weight 1,"), "{line}");
+    assert_eq!(share(), 20);
+}
+
+#[test]
+fn requests_in_progress_go_on_and_sessions_stay_while_a_server_drains() {
+    let (release, wait): (Sender<()>, Receiver<()>) = channel();
+    let (begun, has_begun) = channel();
+    let (wait, begun) = (Mutex::new(wait), Mutex::new(begun));
+    let a = TestOrigin::start(move |request, stream| {
+        if request.target == "/slow" {
+            begun
+                .lock()
+                .expect("a lock")
+                .send(())
+                .expect("the test waits");
+            let _ = wait.lock().expect("a lock").recv();
+        }
+        stream.write_all(response("a").as_bytes()).is_ok()
+    });
+    let b = origin("b");
+    let tables = tables(&[&a.url(), &b.url()], "sticky = true");
+    let observed = ObservedServer::with(&tables, a);
+    let balanced = Balanced { observed, b };
+    let [a, _] = balanced.addresses();
+    // A session at a.
+    let cookie = wait_until("a session at a", || {
+        let response = balanced.observed.server.get("/");
+        let cookie = response.field("set-cookie")?.split(';').next()?.to_owned();
+        (response.text() == "a").then_some(cookie)
+    });
+    let get = |path: &str| {
+        let mut client = balanced.observed.server.connect();
+        client.send(format!(
+            "GET {path} HTTP/1.1\r\nHost: a\r\nCookie: {cookie}\r\nConnection: close\r\n\r\n"
+        ));
+        client
+    };
+    let mut slow = get("/slow");
+    has_begun.recv().expect("a request");
+    assert_eq!(balanced.server(&a)["requests"], 1);
+    balanced.command(&["drain", "app", &a]);
+    assert_eq!(balanced.answers(), "b");
+    assert_eq!(get("/").response().text(), "a");
+    // Out of service, the session moves; the request in progress is still answered.
+    balanced.command(&["down", "app", &a]);
+    assert_eq!(get("/").response().text(), "b");
+    release.send(()).expect("the origin waits");
+    assert_eq!(slow.response().text(), "a");
+}
+
+#[test]
+fn changes_survive_reloads_while_the_origin_is_configured() {
+    let balanced = Balanced::start("");
+    let [a, b] = balanced.addresses();
+    let urls = [&a, &b].map(|address| format!("http://{address}"));
+    let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
+    balanced.command(&["down", "app", &a]);
+    let reload = |tables: &str| {
+        balanced.observed.configure(tables);
+        let reloaded = balanced.observed.call("POST", "/v1/reload", FULL);
+        assert_eq!(reloaded.status, 200, "{}", reloaded.text());
+    };
+    // The same settings keep the servers; others make new ones, to which the changes are applied.
+    for keys in ["", "tries = 2", "balance = \"random\""] {
+        reload(&tables(&urls, keys));
+        assert_eq!(balanced.answers(), "b", "{keys}");
+    }
+    // A single server without a group has a state, too.
+    reload(&tables(&urls[..1], ""));
+    assert_eq!(balanced.observed.server.get("/").status, 503);
+    balanced.command(&["auto", "app", &a]);
+    assert_eq!(balanced.answers(), "a");
+    balanced.command(&["drain", "app", &a]);
+    // A refused configuration changes nothing.
+    balanced
+        .observed
+        .configure("[[site]]\nroot = \"missing\"\n");
+    assert_eq!(
+        balanced.observed.call("POST", "/v1/reload", FULL).status,
+        409
+    );
+    assert_eq!(balanced.server(&a)["state"], "drain");
+    // Without the origin, its changes are forgotten.
+    reload("[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"root\"\n");
+    reload(&tables(&urls, ""));
+    assert_eq!(balanced.answers(), "ab");
+}
+
+#[test]
+fn server_is_added_and_removed() {
+    let balanced = Balanced::start("");
+    let c = origin("c");
+    let address = address(&c);
+    let added = balanced.command(&["add", "app", &address, "--weight", "2"]);
+    assert!(
+        added.contains(&format!("app {address}: up, added, weight 2")),
+        "{added}"
+    );
+    assert_eq!(balanced.answers(), "abc");
+    let target = "/v1/origins/app/servers";
+    let body = json!({ "address": address }).to_string();
+    let again = send(&balanced.observed, "POST", target, "", &body);
+    assert_eq!(again.status, 409, "{}", again.text());
+    // A reload keeps it, also if the origin gets other settings.
+    let urls = [balanced.observed.origin.url(), balanced.b.url()];
+    let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
+    balanced.observed.configure(&tables(&urls, "tries = 2"));
+    assert_eq!(
+        balanced.observed.call("POST", "/v1/reload", FULL).status,
+        200
+    );
+    assert_eq!(balanced.answers(), "abc");
+    balanced.command(&["remove", "app", &address]);
+    assert_eq!(balanced.answers(), "ab");
+    let [a, _] = balanced.addresses();
+    let configured = format!("/v1/origins/app/servers/{a}");
+    let refused = balanced.observed.call("DELETE", &configured, FULL);
+    assert_eq!(refused.status, 409, "{}", refused.text());
+    assert_eq!(balanced.answers(), "ab");
+}
+
+#[test]
+fn bad_changes_are_refused_and_counted_and_change_nothing() {
+    let balanced = Balanced::start("");
+    let [a, _] = balanced.addresses();
+    let target = format!("/v1/origins/app/servers/{a}");
+    let before = balanced.observed.call("GET", &target, READ);
+    let tag = before.field("etag").expect("a tag").to_owned();
+    let observed = &balanced.observed;
+    let drain = "{\"state\":\"drain\"}";
+    let stale = "If-Match: \"0000000000000000\"\r\n";
+    for (method, target, fields, body, status) in [
+        ("PATCH", &*target, "", "", 400),
+        ("PATCH", &target, "", "{\"state\":\"drain\"", 400),
+        ("PATCH", &target, "", "{\"state\":\"gone\"}", 400),
+        (
+            "PATCH",
+            &target,
+            "",
+            "{\"state\":\"drain\",\"wait\":1}",
+            400,
+        ),
+        ("PATCH", &target, "", "{}", 400),
+        ("PATCH", &target, "", "{\"weight\":0}", 400),
+        ("PATCH", &target, "", "{\"weight\":1001}", 400),
+        ("PATCH", &target, "Content-Type: text/plain\r\n", drain, 415),
+        ("PATCH", &target, stale, drain, 412),
+        (
+            "PATCH",
+            "/v1/origins/app/servers/192.0.2.1:1",
+            "",
+            drain,
+            404,
+        ),
+        (
+            "PATCH",
+            "/v1/origins/none/servers/192.0.2.1:1",
+            "",
+            drain,
+            404,
+        ),
+        ("PUT", &target, "", drain, 405),
+        (
+            "POST",
+            "/v1/origins/app/servers",
+            "",
+            "{\"address\":\"app.example:80\"}",
+            400,
+        ),
+        (
+            "POST",
+            "/v1/origins/app/servers",
+            "",
+            "{\"address\":\"unix:x\"}",
+            400,
+        ),
+    ] {
+        let response = send(observed, method, target, fields, body);
+        assert_eq!(
+            response.status,
+            status,
+            "{method} {target} {body}: {}",
+            response.text()
+        );
+        let kind = response.field("content-type");
+        assert_eq!(kind, Some("application/problem+json"));
+    }
+    let read = format!(
+        "Authorization: Bearer {READ}\r\nContent-Length: {}\r\n",
+        drain.len()
+    );
+    assert_eq!(
+        observed
+            .call_with_body("PATCH", &target, &read, drain)
+            .status,
+        403
+    );
+    let long = " ".repeat(65 << 10);
+    assert_eq!(send(observed, "PATCH", &target, "", &long).status, 413);
+
+    let after = observed.call("GET", &target, READ);
+    assert_eq!(after.field("etag"), Some(&*tag));
+    assert_eq!(balanced.answers(), "ab");
+    let scrape = observed.scrape();
+    for (reason, count) in [
+        ("malformed", 9.0),
+        ("body", 2.0),
+        ("stale", 1.0),
+        ("not_found", 2.0),
+        ("method", 1.0),
+        ("permission", 1.0),
+    ] {
+        let counted = scrape.sum("lowroad_admin_problems_total", &[("reason", reason)]);
+        assert_eq!(counted, count, "{reason}");
+    }
+    // The tag that was read permits one change, and not a second one.
+    let fields = format!("If-Match: {tag}\r\n");
+    assert_eq!(send(observed, "PATCH", &target, &fields, drain).status, 200);
+    let again = send(observed, "PATCH", &target, &fields, "{\"state\":\"up\"}");
+    assert_eq!(again.status, 412, "{}", again.text());
+    assert_eq!(balanced.server(&a)["state"], "drain");
+}
+
+#[test]
+fn changes_are_audited_at_every_log_level() {
+    let balanced = Balanced::start("");
+    let [a, b] = balanced.addresses();
+    let level = json!({ "level": "error" }).to_string();
+    assert_eq!(
+        send(&balanced.observed, "PATCH", "/v1/log", "", &level).status,
+        200
+    );
+    balanced.patch(&a, &json!({ "state": "drain" }));
+    balanced.command(&["weight", "app", &b, "7"]);
+    balanced.patch(&a, &json!({ "weight": 0 }));
+    balanced.observed.call("POST", "/v1/purge?target=all", FULL);
+    let audit = |text: &str| {
+        let line = balanced.observed.server.wait_for_error_line(text);
+        let (_, json) = line.split_once(" audit ").expect("a line of the audit");
+        serde_json::from_str::<Value>(json).expect("JSON")
+    };
+    let drained = audit("\"drain\"");
+    assert_eq!(drained["by"], "token from 127.0.0.1");
+    assert_eq!(
+        drained["request"],
+        format!("PATCH /v1/origins/app/servers/{a}")
+    );
+    assert_eq!(drained["result"], "done");
+    assert_eq!(
+        (&drained["before"]["state"], &drained["after"]["state"]),
+        (&json!("auto"), &json!("drain"))
+    );
+    let weighted = audit("\"weight\":7");
+    let user = own_user();
+    assert_eq!(weighted["by"], format!("uid {user}"));
+    let refused = audit("weight 0");
+    assert_eq!(
+        (&refused["result"], &refused["status"]),
+        (&json!("refused"), &json!(400))
+    );
+    assert_eq!(audit("/v1/purge")["result"], "done");
+    let scrape = balanced.observed.scrape();
+    let operation = "PATCH /v1/origins/{origin}/servers/{address}";
+    for (result, count) in [("done", 2.0), ("refused", 1.0)] {
+        let labels = [("operation", operation), ("result", result)];
+        assert_eq!(scrape.sum("lowroad_admin_changes_total", &labels), count);
+    }
+}
+
+/// The user of this process.
+fn own_user() -> u32 {
+    std::fs::metadata("/proc/self").expect("proc").uid()
+}
+
+#[test]
+fn body_that_arrives_slowly_occupies_no_helper_thread() {
+    let balanced = Balanced::start("");
+    let [a, _] = balanced.addresses();
+    let body = "{\"state\":\"drain\"}";
+    // More clients than helper threads, each with half of its body.
+    let clients: Vec<UnixStream> = (0..8)
+            .map(|_| {
+                let mut stream = UnixStream::connect(balanced.observed.socket()).expect("the socket");
+                let head = format!(
+                    "PATCH /v1/origins/app/servers/{a} HTTP/1.1\r\nHost: admin\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{}",
+                    body.len(),
+                    &body[..5]
+                );
+                stream.write_all(head.as_bytes()).expect("room");
+                stream
+            })
+            .collect();
+    assert_eq!(balanced.server(&a)["state"], "auto");
+    for mut stream in clients {
+        stream.write_all(&body.as_bytes()[5..]).expect("room");
+        let mut text = String::new();
+        stream.read_to_string(&mut text).expect("a response");
+        assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
+    }
+    assert_eq!(balanced.server(&a)["state"], "drain");
+}
