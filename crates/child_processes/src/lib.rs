@@ -11,9 +11,9 @@
 //! | server and level of `attach --worker` | `server::softirq::worker::keep` | none | [`backoff`] | SIGTERM |
 //! | QEMU | `server::image::qemu` | QMP | none | its power button, later SIGKILL |
 //!
-//! In a server, the thread of [`launcher`] starts all of them. Two other modules handle children themselves. `server::init` is process 1 of a container and reaps all orphans,
-//! including those that it has not started, so it does not wait for a particular child. `acme::hook` awaits a command
-//! and its output on tokio.
+//! In a server, the thread of [`launcher`] starts all of them. Two other modules handle children themselves.
+//! `server::init` is process 1 of a container and reaps all orphans, including those that it has not started, so it does
+//! not wait for a particular child. `acme::hook` awaits a command and its output on tokio.
 
 #![deny(unsafe_code)]
 

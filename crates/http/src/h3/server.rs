@@ -141,8 +141,9 @@ impl H3Server {
         }
     }
 
-    /// Examines bytes of a stream that the client opened. Fields are decoded into `text`, and a head is built in `head_slot`. Call `next` again with the rest as long as it returns an event
-    /// or consumes bytes. Bytes that are then left wait for `H3Server::next_unblocked`.
+    /// Examines bytes of a stream that the client opened. Fields are decoded into `text`, and a head is built in
+    /// `head_slot`. Call `next` again with the rest as long as it returns an event or consumes bytes. Bytes that are then
+    /// left wait for `H3Server::next_unblocked`.
     ///
     /// # Errors
     /// A connection error: the connection is to be closed with its code.
