@@ -10,7 +10,10 @@ use crate::conditions;
 use crate::named;
 use crate::reader::{ConfigSection, ConfigValue, KeyPosition};
 use crate::route::common_captures;
-use crate::{HeaderRule, PathExpression, PathSelector, PatternRule, RedirectConfig, RewriteConfig};
+use crate::{
+    HeaderRule, PathExpression, PathSelector, PatternRule, RedirectConfig, RequestConditions,
+    RewriteConfig,
+};
 
 #[cfg(test)]
 mod tests;
@@ -485,8 +488,12 @@ pub(crate) fn has_valid_escapes(path: &str) -> bool {
     })
 }
 
-/// Reports a redirect with a destination that matches the same redirect: a loop.
+/// Reports a redirect with a destination that matches the same redirect: a loop. Conditions may end it: the next request
+/// can have another query or method.
 fn check_loop(redirect: &RedirectConfig, to: &ConfigValue<'_>) {
+    if redirect.conditions != RequestConditions::default() {
+        return;
+    }
     // The values of a map are not known, and paths without an entry are not redirected.
     if let [TemplatePart::Variable(Variable::Map(_))] = redirect.to.parts() {
         return;

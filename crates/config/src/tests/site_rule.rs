@@ -247,3 +247,15 @@ fn rewrite_mistakes_are_reported() {
         assert!(text.contains(message), "{lines}: {text}");
     }
 }
+
+#[test]
+fn redirect_to_its_own_path_is_allowed_if_a_condition_ends_it() {
+    for lines in [
+        "from = \"/**\"\nargument = \"fbclid\"\nto = \"/$1?\"\n",
+        "from = \"/**\"\nnot = { argument = \"lang\" }\nto = \"/$1?lang=de\"\n",
+        "from = \"/form/**\"\nmethods = \"POST\"\nto = \"/form/thanks\"\nstatus = 303\n",
+    ] {
+        let config = good(&site(&format!("[[site.redirect]]\n{lines}")));
+        assert_eq!(config.sites[0].redirects.len(), 1, "{lines}");
+    }
+}
