@@ -258,8 +258,11 @@ impl<P> MemberGroup<P> {
         let clients = request.clients();
         // From now on, new members begin with a slow start.
         self.has_traffic = true;
-        // Only round robin has state to be updated.
-        if self.settings.policy == BalancingPolicy::RoundRobin {
+        // Only round robin has state to be updated. A session's request has no turn: one busy session would otherwise use up
+        // its member's turns, and all new sessions would go to the other members.
+        if self.settings.policy == BalancingPolicy::RoundRobin
+            && reason.selected_by != SelectionReason::Session
+        {
             self.take_turn(&candidates, index);
         }
         let member = self.id_at(candidates[index].slot);

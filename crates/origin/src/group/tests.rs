@@ -701,6 +701,22 @@ fn random_histories_satisfy_the_invariants() {
 }
 
 #[test]
+fn requests_of_sessions_do_not_change_the_shares_of_others() {
+    let of = settings(BalancingPolicy::RoundRobin);
+    let (mut group, ids) = group(of, &[("a", 1), ("b", 1), ("c", 2)]);
+    let of_session = PickRequest {
+        session: Some(ids[0]),
+        ..PickRequest::default()
+    };
+    for _ in 0..1000 {
+        let picked = group.pick(&of_session, 0, 0).expect("a member");
+        group.report(picked, AttemptOutcome::Answered, 0);
+    }
+    let shares = shares(&mut group, 8, 0);
+    assert_eq!((shares["a"], shares["b"], shares["c"]), (2, 2, 4));
+}
+
+#[test]
 fn member_of_the_session_is_picked_while_it_is_a_candidate() {
     let of = settings(BalancingPolicy::RoundRobin);
     let (mut group, ids) = group(of, &[("a", 1), ("b", 1), ("backup", 1)]);
