@@ -3,7 +3,7 @@
 //! server as its child, forwards signals to it, reaps all processes, and exits with the server's status. The server
 //! waits only for its own children, so it can't collect a status that other code waits for.
 //!
-//! In an upgrade, a successor of the server announces itself over the server's standard input, and replaces it here.
+//! In an upgrade, the server names its successor over its standard input, and the successor replaces it here.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -102,11 +102,10 @@ impl InitLink {
         self.0.as_fd().try_clone_to_owned().ok()
     }
 
-    /// Announces that this process is the server now.
-    pub fn announce(&self) {
+    /// Names the process that is the server from now on.
+    pub fn name_server(&self, process: u32) {
         // Fails if the init process has ended.
-        let pid = std::process::id().to_be_bytes();
-        let _ = self.0.send(&pid, &[], SendMode::Try);
+        let _ = self.0.send(&process.to_be_bytes(), &[], SendMode::Try);
     }
 }
 
@@ -117,7 +116,7 @@ struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Applies the announcements of successors.
+    /// Applies the messages that name successors.
     fn update(&mut self) {
         let now = Some(Instant::now());
         let mut message = Vec::new();
@@ -184,7 +183,7 @@ fn reap_ended(server: &mut ServerProcess) -> Option<ExitCode> {
     loop {
         match wait(WaitOptions::NOHANG) {
             Ok(Some((pid, status))) => {
-                // A successor announces itself before its predecessor ends.
+                // A predecessor has named its successor before it ends.
                 server.update();
                 // Until its predecessor has ended, a successor is not a child of this process, so its end may have been
                 // collected elsewhere.

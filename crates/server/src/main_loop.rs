@@ -118,7 +118,8 @@ pub fn run(
             Ok(MainEvent::Signal(SIGUSR2) | MainEvent::Upgrade(_)) => {}
             Ok(MainEvent::UpgradePrepared(Ok(late))) if drain_end.is_some() => late.kill(),
             Ok(MainEvent::UpgradePrepared(result)) => {
-                if let Some(ready) = environment.upgrade.finish(running, result) {
+                let init = environment.init.as_ref();
+                if let Some(ready) = environment.upgrade.finish(running, init, result) {
                     drain_end = Some(hand_over(running, &ready, &mut environment));
                     successor = Some(ready);
                 }

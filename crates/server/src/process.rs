@@ -150,9 +150,6 @@ pub fn run(mut config: Config, mut start: ServerStart<'_>) -> Result<(), String>
     if let Some(front) = &front {
         front.report_ready(sender.clone()).map_err(text)?;
     }
-    if let Some(init) = &init {
-        init.announce();
-    }
     // This process serves from here on: later failures don't concern the predecessor.
     if let Some(predecessor) = predecessor.take() {
         let level = level_processes.as_ref();

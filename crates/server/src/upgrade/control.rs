@@ -7,6 +7,7 @@ use lowroad_privileges::starter::ProgramStart;
 
 use super::successor::{self, PassedDescriptors, ReadySuccessor, UpgradeAttempt};
 use crate::events::{CommandReply, MainEvent};
+use crate::init::InitLink;
 use crate::running_server::{RunningServer, lock};
 
 /// The refusal of a command that would change the server during an upgrade.
@@ -98,6 +99,7 @@ impl UpgradeControl {
     pub fn finish(
         &mut self,
         running: &Mutex<RunningServer>,
+        init: Option<&InitLink>,
         result: Result<ReadySuccessor, String>,
     ) -> Option<ReadySuccessor> {
         let UpgradeState::Starting { reply, .. } =
@@ -106,7 +108,7 @@ impl UpgradeControl {
             return None;
         };
         let logger = lock(running).logger.clone();
-        let result = result.and_then(|successor| successor.proceed().map(|()| successor));
+        let result = result.and_then(|successor| successor.proceed(init).map(|()| successor));
         let (text, successor) = match result {
             Ok(successor) => {
                 let report = &successor.report;

@@ -20,6 +20,7 @@ use super::messages::{
     HandoverChannel, ReadyReport, RunningApplication, ToPredecessor, ToSuccessor,
 };
 use crate::events::MainEvent;
+use crate::init::InitLink;
 use crate::running_server::{RunningServer, lock};
 
 /// Time for the workers to duplicate their sockets.
@@ -268,17 +269,26 @@ impl SuccessorProcess {
 }
 
 impl ReadySuccessor {
-    /// Lets the successor accept connections. Afterwards this process must close its listeners.
+    /// Lets the successor accept connections, and names it to the init process. Afterwards this process must close its
+    /// listeners.
     ///
     /// # Errors
     /// The successor has ended, so this process continues.
-    pub fn proceed(&self) -> Result<(), String> {
+    pub fn proceed(&self, init: Option<&InitLink>) -> Result<(), String> {
         // Only the main process may name another one (sd_notify(3), NotifyAccess=main), and the successor reports that
         // it is ready as soon as it may proceed. A process that has ended is not accepted as the main process. The call
         // fails without a service manager.
         let _ = sd_notify::notify(&[sd_notify::NotifyState::MainPid(self.report.process)]);
+        // Before the successor serves: this process may end at once then, and with it a container whose init process does
+        // not know the successor.
+        if let Some(init) = init {
+            init.name_server(self.report.process);
+        }
         let sent = self.channel.send(&ToSuccessor::Proceed, None);
         sent.map_err(|error| {
+            if let Some(init) = init {
+                init.name_server(std::process::id());
+            }
             let error = std::io::Error::from(error);
             format!("the new process has ended after it was ready: {error}")
         })
