@@ -1,12 +1,13 @@
-//! Warns of redirects that lead from one to another and back, or to the address from which the canonical host and the
-//! slash at the end lead back.
+//! Refuses redirects that lead to themselves. Warns of redirects that lead from one to another and back, or to the
+//! address from which the canonical host and the slash at the end lead back.
 //!
 //! Samples of paths are followed as a browser would. Redirects with conditions, and values of maps, are not followed:
 //! they may end the loop.
 
 use lowroad_variables::{Template, TemplatePart, Variable};
 
-use crate::reader::ConfigSource;
+use crate::reader::{ConfigSource, ConfigValue};
+use crate::rules;
 use crate::site_marks::SiteMarks;
 use crate::{PathPattern, PathSelector, RedirectConfig, SiteConfig, SiteName, TrailingSlash};
 
@@ -35,6 +36,30 @@ pub(crate) fn check(source: &ConfigSource<'_>, sites: &[(SiteConfig, SiteMarks)]
                 );
             }
         }
+    }
+}
+
+/// Reports a redirect with a destination that matches the same redirect: a loop. Conditions may end it: the next request
+/// can have another query or method.
+pub(crate) fn check_own_path(redirect: &RedirectConfig, to: &ConfigValue<'_>) {
+    if !redirect.conditions.is_empty() {
+        return;
+    }
+    // The values of a map are not known, and paths without an entry are not redirected.
+    if let [TemplatePart::Variable(Variable::Map(_))] = redirect.to.parts() {
+        return;
+    }
+    let sample = rules::sample(&redirect.to);
+    let path = sample.split(['?', '#']).next().unwrap_or_default();
+    // Destinations on other hosts might lead back as well, but this cannot be checked here.
+    if path.starts_with('/') && redirect.from.capture(path.as_bytes()).is_some() {
+        to.report(
+            format!(
+                "{} is redirected by the same rule again, in an endless loop",
+                to.to_display()
+            ),
+            format!("a destination that {} does not match", redirect.from),
+        );
     }
 }
 

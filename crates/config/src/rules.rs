@@ -9,11 +9,9 @@ use lowroad_variables::{Template, TemplatePart, TemplateScope, Variable};
 use crate::conditions;
 use crate::named;
 use crate::reader::{ConfigSection, ConfigValue, KeyPosition};
+use crate::redirect_loops;
 use crate::route::common_captures;
-use crate::{
-    HeaderRule, PathExpression, PathSelector, PatternRule, RedirectConfig, RequestConditions,
-    RewriteConfig,
-};
+use crate::{HeaderRule, PathExpression, PathSelector, PatternRule, RedirectConfig, RewriteConfig};
 
 #[cfg(test)]
 mod tests;
@@ -82,7 +80,7 @@ pub(crate) fn redirect(section: ConfigSection<'_>) -> Vec<(RedirectConfig, KeyPo
     });
     let redirects: Vec<RedirectConfig> = redirects.collect();
     for redirect in &redirects {
-        check_loop(redirect, &to_item);
+        redirect_loops::check_own_path(redirect, &to_item);
     }
     let position = to_item.position;
     let marked = redirects.into_iter().map(|it| (it, position.clone()));
@@ -463,7 +461,7 @@ fn rewrite_target(item: &ConfigValue<'_>, scope: TemplateScope) -> Option<Templa
 }
 
 /// A sample of the result of a template.
-fn sample(template: &Template) -> String {
+pub(crate) fn sample(template: &Template) -> String {
     // The values of a map may be whole paths.
     if let [TemplatePart::Variable(Variable::Map(_))] = template.parts() {
         return "/x".to_string();
@@ -486,28 +484,4 @@ pub(crate) fn has_valid_escapes(path: &str) -> bool {
         // A decoded NUL, slash or backslash would change the meaning of the path.
         is_hex && byte.is_some_and(|byte| !matches!(byte, 0 | b'/' | b'\\'))
     })
-}
-
-/// Reports a redirect with a destination that matches the same redirect: a loop. Conditions may end it: the next request
-/// can have another query or method.
-fn check_loop(redirect: &RedirectConfig, to: &ConfigValue<'_>) {
-    if redirect.conditions != RequestConditions::default() {
-        return;
-    }
-    // The values of a map are not known, and paths without an entry are not redirected.
-    if let [TemplatePart::Variable(Variable::Map(_))] = redirect.to.parts() {
-        return;
-    }
-    let sample = sample(&redirect.to);
-    let path = sample.split(['?', '#']).next().unwrap_or_default();
-    // Destinations on other hosts might lead back as well, but this cannot be checked here.
-    if path.starts_with('/') && redirect.from.capture(path.as_bytes()).is_some() {
-        to.report(
-            format!(
-                "{} is redirected by the same rule again, in an endless loop",
-                to.to_display()
-            ),
-            format!("a destination that {} does not match", redirect.from),
-        );
-    }
 }
