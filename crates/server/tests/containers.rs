@@ -1,14 +1,18 @@
-//! Conditions of containers: no init process, names that can't be resolved, read-only folders.
+//! Conditions of containers: no init process, names that can't be resolved, read-only folders; and the container image,
+//! which is unpacked.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use lowroad_testkit::net::is_installed;
 use lowroad_testkit::origin::TestOrigin;
+use lowroad_testkit::process::run;
 use lowroad_testkit::{TempFolder, TestServer, skip, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
+const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// Whether namespaces can be created here; reports a skip if not.
 fn can_unshare(test: &str) -> bool {
@@ -221,4 +225,112 @@ fn missing_admin_socket_is_logged() {
         assert!(line.contains(part), "{part}: {line}");
     }
     assert_eq!(server.get("/a.txt").text(), "a");
+}
+
+/// The strings of an array.
+fn words(value: &serde_json::Value) -> Vec<String> {
+    let list = value.as_array().expect("an array").iter();
+    list.map(|word| word.as_str().expect("a string").to_owned())
+        .collect()
+}
+
+/// Builds the container image of a stripped program quickly.
+fn container_image(folder: &TempFolder, program: &Path, name: &str) -> PathBuf {
+    let out = folder.path().join(name);
+    let tool = Path::new(REPOSITORY).join("tools/oci_image.py");
+    run(Command::new(tool)
+        .env("COMPRESSION", "0")
+        .args([program, &out]));
+    out
+}
+
+/// Unpacks the layers of an image into `root`; returns the image's configuration.
+fn unpack_image(archive: &Path, root: &Path) -> serde_json::Value {
+    let parts = root.with_extension("parts");
+    for path in [root, &parts] {
+        fs::create_dir(path).expect("a folder");
+    }
+    run(Command::new("tar")
+        .arg("-xf")
+        .arg(archive)
+        .arg("-C")
+        .arg(&parts));
+    let read = |name: &str| -> serde_json::Value {
+        let text = fs::read(parts.join(name)).expect("a file");
+        serde_json::from_slice(&text).expect("JSON")
+    };
+    let manifest = read("manifest.json").get(0).expect("an image").clone();
+    for layer in manifest["Layers"].as_array().expect("layers") {
+        let layer = parts.join(layer.as_str().expect("a name"));
+        let digest = run(Command::new("sha256sum").arg(&layer));
+        let named = layer.file_name().expect("a name").to_string_lossy();
+        assert!(digest.starts_with(&*named), "{digest}");
+        let mut tar = Command::new("tar");
+        run(tar.args(["-xpzf"]).arg(&layer).arg("-C").arg(root));
+    }
+    read(manifest["Config"].as_str().expect("a name"))
+}
+
+#[test]
+fn container_image_serves_as_another_user_with_a_read_only_root() {
+    const TEST: &str = "container_image_serves_as_another_user_with_a_read_only_root";
+    if !can_unshare(TEST) {
+        return;
+    }
+    if !is_installed("python3") || !is_installed("strip") {
+        return skip(TEST, "python3 or binutils is missing");
+    }
+    let folder = TempFolder::new();
+    let program = folder.path().join("lowroad");
+    run(Command::new("strip")
+        .arg("-o")
+        .args([&program, Path::new(PROGRAM)]));
+    let archive = container_image(&folder, &program, "a.tar");
+    let again = container_image(&folder, &program, "b.tar");
+    run(Command::new("cmp").args([&archive, &again]));
+
+    let root = folder.path().join("root");
+    let config = unpack_image(&archive, &root);
+    assert!(!root.join("bin").exists(), "there is no shell");
+    // The user's configuration, mounted over the image's: the same at a free port.
+    let own = fs::read_to_string(root.join("etc/lowroad/lowroad.toml")).expect("a configuration");
+    let own = folder.file("own.toml", own.replace("*:8080", "127.0.0.1:0"));
+    let volumes = config["config"]["Volumes"].as_object().expect("volumes");
+    let volumes: Vec<&str> = volumes.keys().map(String::as_str).collect();
+    // Like a container runtime: the root is read-only, volumes belong to the user, and the process can get no privileges.
+    let script = format!(
+        "set -e; mount --bind {root} {root}; cd {root}; mount --bind {own} etc/lowroad/lowroad.toml; mkdir proc; \
+         mount -t proc none proc; mount -o remount,bind,ro .; \
+         for volume in {volumes}; do mount -t tmpfs -o uid=65532,gid=65532,mode=755 none .$volume; done; \
+         exec setpriv --no-new-privs chroot --userspec={user} . {program}",
+        root = root.display(),
+        own = own.display(),
+        volumes = volumes.join(" "),
+        user = config["config"]["User"].as_str().expect("a user"),
+        program = [
+            words(&config["config"]["Entrypoint"]),
+            words(&config["config"]["Cmd"])
+        ]
+        .concat()
+        .join(" "),
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--kill-child", "-mpf", "sh", "-c", &script]);
+    let mut server = TestServer::spawn(command);
+    assert!(server.get("/").text().contains("Lowroad serves this page"));
+
+    let init = child_of(server.pid()).to_string();
+    let health_check = |test: &[String]| {
+        let mut command = Command::new("nsenter");
+        command.args(["-t", &init, "-m", "-p", "-r", "-S", "65532", "-G", "65532"]);
+        command.args(test).output().expect("nsenter")
+    };
+    let test = words(&config["config"]["Healthcheck"]["Test"])[1..].to_vec();
+    let healthy = health_check(&test);
+    assert!(healthy.status.success(), "{healthy:?}");
+    let elsewhere = [&test[..3], &["/run/lowroad/absent".to_owned()]].concat();
+    assert!(!health_check(&elsewhere).status.success());
+
+    run(Command::new("kill").args(["-s", "TERM", &init]));
+    assert_eq!(server.wait_for_end().code(), Some(0));
 }

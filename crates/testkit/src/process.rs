@@ -1,5 +1,7 @@
-//! Process resources: the memory of a process, and the limit of file descriptors of this process. See setrlimit(2), and
-//! proc(5) for `smaps_rollup`.
+//! Processes: the output of a command, the memory of a process, and the limit of file descriptors of this process. See
+//! setrlimit(2), and proc(5) for `smaps_rollup`.
+
+use std::process::Command;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -56,4 +58,11 @@ pub fn raise_descriptor_limit(count: u64) -> bool {
     };
     setrlimit(Resource::Nofile, raised).expect("up to the hard limit");
     true
+}
+
+/// Runs a command that must succeed; returns its output.
+pub fn run(command: &mut Command) -> String {
+    let output = command.output().expect("it runs");
+    assert!(output.status.success(), "{command:?}: {output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }

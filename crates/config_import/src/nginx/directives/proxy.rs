@@ -184,7 +184,7 @@ fn grpc_pass(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
 
 fn pass(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
     let value = level.substitute(directive.arg(0));
-    // The target as the client sent it is what an origin without a path gets anyway.
+    // An origin without a path gets the client's unchanged target in any case.
     let plain = value.strip_suffix("$request_uri");
     let is_plain = |url: &&str| {
         url.split_once("://")
