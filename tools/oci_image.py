@@ -171,7 +171,7 @@ def main():
         "org.opencontainers.image.ref.name": version,
     }
     archive.file("index.json", compact({"schemaVersion": 2, "manifests": [manifest]}))
-    # What `docker load` reads.
+    # For `docker load`.
     blobs = lambda found: "blobs/" + found["digest"].replace(":", "/")
     docker = {"Config": blobs(config), "RepoTags": [name], "Layers": [blobs(found) for found in described]}
     archive.file("manifest.json", compact([docker]))

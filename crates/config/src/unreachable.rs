@@ -154,7 +154,7 @@ fn warn_of_hidden_redirects(source: &ConfigSource<'_>, site: &SiteConfig, marks:
     }
 }
 
-/// Warns of rules of a route's cache whose paths are not those of the route.
+/// Warns of rules of a route's cache with paths outside of the route.
 fn warn_of_outside_patterns(
     source: &ConfigSource<'_>,
     routes: &[&RouteConfig],

@@ -79,7 +79,7 @@ pub fn vital<T>(work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Runs work after whose panic the caller repairs or replaces the state that the work has used.
+/// Runs work. If it panics, the caller repairs or replaces the state that the work has used.
 ///
 /// # Errors
 /// The work has panicked.

@@ -40,7 +40,7 @@ impl ServerMode {
     }
 }
 
-/// A change of a server; `None` leaves a setting as it is.
+/// A change of a server; `None` leaves a setting unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerChange {
     /// The new mode.

@@ -102,7 +102,7 @@ impl ErrorLogger {
         self.shared.level.store(level as u8, Relaxed);
     }
 
-    /// Writes a line about an act of an operator, whatever the level, and also if it is repeated.
+    /// Writes a line about an act of an operator, at any level, and also if it is repeated.
     pub fn audit(&self, message: fmt::Arguments<'_>) {
         // Neither counted as a repetition nor kept for dashboards: each act has its own line.
         let time = civil_date::rfc3339(unix_ms());

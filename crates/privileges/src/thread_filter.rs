@@ -101,7 +101,7 @@ const DENIED_HERE: &[c_long] = &[];
 /// The bit of system call numbers of the x32 interface, by which a process of x86-64 can make most calls, too.
 const X32_BIT: c_long = 0x4000_0000;
 
-/// The address families of sockets that are allowed. Netlink tells resolvers the local addresses.
+/// The address families of sockets that are allowed. Resolvers read the local addresses over netlink.
 const FAMILIES: [i32; 4] = [
     libc::AF_UNIX,
     libc::AF_INET,

@@ -164,8 +164,8 @@ lowest priority share its requests by weight; the others are backups. The Host o
 
 A name that can't be resolved is a server that is down: the server starts, asks again every second, and requests get 503 if no other server is left. Known
 addresses stay when look-ups fail, and leave after two answers without them. At most 64 addresses of a name are used, 32 targets of a service, and 8 aliases
-(CNAME) in a row. A name server has 1.5 s; truncated answers are asked for over TCP. A start or reload looks all names up at the
-same time, and waits for them for at most 2 s. The system's resolver is asked for 16 names at a time; further ones wait (`lookups.delayed`).
+(CNAME) in a row. A name server has 1.5 s; truncated answers are requested again over TCP. A start or reload looks all names up at the
+same time, and waits for them for at most 2 s. The system's resolver looks up 16 names at a time; further ones wait (`lookups.delayed`).
 
 ## HTTP/2
 

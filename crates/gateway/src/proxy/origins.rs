@@ -93,7 +93,7 @@ struct OriginPools {
     connections: Mutex<HashMap<PoolKey, Weak<ServerConnections>>>,
 }
 
-/// What all connections of a pool have in common. Origins with different names share none, since each has its own limit, and
+/// The properties that all connections of a pool share. Origins with different names share none, since each has its own limit, and
 /// an HTTP/2 connection keeps its place in the limit while it is idle.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct PoolKey {

@@ -166,7 +166,7 @@ impl StickySessions {
 
     /// The last valid cookie among the fields of a request. A browser may send several with the same name: those of other
     /// paths and domains, which another server or an attacker on a neighbouring host has set. It sends those with longer
-    /// paths first (RFC 6265 §5.4), so the cookie of this server, whose path is `/`, is among the last.
+    /// paths first (RFC 6265 §5.4), so this server's cookie, with the path `/`, is among the last.
     pub fn read(&self, fields: FieldLines<'_>, unix_s: u64) -> SessionCookie {
         let mut found = SessionCookie::Missing;
         let all = || cookies(fields.clone(), self.cookie.as_bytes());

@@ -37,7 +37,7 @@ pub(crate) fn decode<'b>(
     Ok(rest)
 }
 
-/// Appends a string as it is. `first` has the bits above the flag.
+/// Appends a string without Huffman coding. `first` has the bits above the flag.
 #[inline]
 pub(crate) fn put_plain(text: &[u8], prefix: u32, first: u8, out: &mut Vec<u8>) {
     integer::encode(text.len(), prefix, first, out);

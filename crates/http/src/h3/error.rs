@@ -25,7 +25,7 @@ macro_rules! codes {
 
 codes! {
     NO_ERROR = 0x100 "No error.";
-    GENERAL_PROTOCOL_ERROR = 0x101 "A protocol violation without a code of its own.";
+    GENERAL_PROTOCOL_ERROR = 0x101 "A protocol violation without a more specific code.";
     INTERNAL_ERROR = 0x102 "An internal error of the sender.";
     STREAM_CREATION_ERROR = 0x103 "A stream that the peer does not accept.";
     CLOSED_CRITICAL_STREAM = 0x104 "A stream that the connection requires was closed.";

@@ -76,8 +76,8 @@ impl H3Server {
         }
     }
 
-    /// Removes a stream if it is complete. If only the rest of an unwanted body is missing, the client is asked to stop
-    /// (RFC 9114 §4.1).
+    /// Removes a stream if it is complete. If only the rest of an unwanted body is missing, STOP_SENDING follows (RFC 9114
+    /// §4.1).
     pub(super) fn remove_if_complete(&mut self, number: u32) {
         let Some(slot) = self.streams.find(number) else {
             return;

@@ -23,7 +23,7 @@ use crate::streams::{
 /// A stream of a request.
 pub(super) type H3Stream = MessageStream<StreamInputState>;
 
-/// The request after which the client is asked to open another connection: numbers have 32 bits.
+/// The request after which GOAWAY moves the client to another connection: numbers have 32 bits.
 const DRAIN_AT: u32 = 1 << 31;
 
 /// An event from the client.

@@ -64,7 +64,7 @@ impl ServerHarness {
         }
     }
 
-    /// A server whose client has opened its three streams.
+    /// A server with the three unidirectional streams of its client.
     fn open(settings: H3Settings) -> ServerHarness {
         let mut harness = ServerHarness::new(settings);
         assert_eq!(harness.receive(CONTROL, &control(&[])), "");

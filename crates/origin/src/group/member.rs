@@ -29,7 +29,7 @@ pub enum MemberMode {
     /// Active checks and failed requests decide whether the member gets requests.
     #[default]
     Auto,
-    /// The member gets requests, whatever checks and failed requests show.
+    /// The member gets requests regardless of checks and failed requests.
     Up,
     /// The member gets requests of its sessions only.
     Drain,

@@ -52,7 +52,7 @@ pub fn run(args: &OriginArgs) -> Result<(), String> {
 
 /// Sets the state of one server, or of all servers of an origin.
 fn set_state(admin: Option<&Path>, servers: &ServerArgs, state: &str) -> Result<(), String> {
-    // The servers of a name may have changed since the user listed them, so they are asked for again.
+    // The servers of a name may have changed since the user listed them.
     let addresses = match &servers.address {
         Some(address) => vec![address.clone()],
         None => {

@@ -10,7 +10,7 @@ use lowroad_engine::worker::MailboxMessage;
 use super::call::AdminCall;
 use super::service::{AdminEvent, AdminMailbox};
 
-/// A request whose body is being received. The connection's limits bound its length and its time.
+/// A request with an incomplete body. The connection's limits bound its length and its time.
 pub struct ReceivedBody {
     call: Box<AdminCall>,
     body: BodyReceiver,

@@ -13,8 +13,8 @@ use serde_json::Value;
 use super::audit::AuditedChange;
 use super::service::AdminReply;
 
-/// The entity tag of settings. It identifies what an operator can change, and not the counters beside it: a change that is
-/// based on a reading must not fail because a request has ended meanwhile.
+/// The entity tag of settings. It covers the settings, not the counters beside them: a change that is based on a reading
+/// must not fail because a request has ended meanwhile.
 pub fn tag(settings: &Value) -> String {
     let mut hasher = DefaultHasher::new();
     // The members of objects are sorted, so equal settings have the same text.

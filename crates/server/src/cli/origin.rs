@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 /// `lowroad origin`.
 #[derive(Args)]
 pub struct OriginArgs {
-    /// What to do
+    /// The operation
     #[command(subcommand)]
     pub command: OriginCommand,
     /// The server's admin socket, if it is not at the default path, or several servers run

@@ -12,7 +12,7 @@ pub fn thread_filter(config: &Config, logger: &ErrorLogger) -> Option<ThreadFilt
     if !config.server.hardening {
         return None;
     }
-    // Tried on a thread of its own, so that a failure has one message and no consequences.
+    // A trial on a temporary thread, so that a failure has one message and no consequences.
     let filter = ThreadFilter::for_requests()
         .and_then(|filter| thread_filter::start_filtered(&filter, || ()).map(|()| filter));
     filter

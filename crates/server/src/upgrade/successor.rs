@@ -279,8 +279,8 @@ impl ReadySuccessor {
         // it is ready as soon as it may proceed. A process that has ended is not accepted as the main process. The call
         // fails without a service manager.
         let _ = sd_notify::notify(&[sd_notify::NotifyState::MainPid(self.report.process)]);
-        // Before the successor serves: this process may end at once then, and with it a container whose init process does
-        // not know the successor.
+        // Before the successor serves: then this process may end at once, and an init process that does not know the
+        // successor would end the container.
         if let Some(init) = init {
             init.name_server(self.report.process);
         }

@@ -189,7 +189,7 @@ fn origin_that_never_allows_requests_fails_within_the_connect_timeout() {
     assert_eq!(origin.requests().len(), 0);
 }
 
-/// The first requests arrive at once, before the origin has said how many it allows.
+/// The first requests arrive at once, before the origin's settings.
 #[test]
 fn burst_of_unsafe_requests_on_a_new_connection_loses_none() {
     let busy: Mutex<HashMap<usize, u32>> = Mutex::default();

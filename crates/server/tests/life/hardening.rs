@@ -12,7 +12,7 @@ use super::{PROGRAM, site};
 const CGI: &str = "#!/bin/sh\nstatus=$(cat /proc/self/status)\n\
                    printf 'Content-Type: text/plain\\r\\nContent-Length: %d\\r\\n\\r\\n' ${#status}\n\
                    printf %s \"$status\"\n";
-/// Threads whose names begin so have filters.
+/// The beginnings of the names of threads with filters.
 const FILTERED: [&str; 3] = ["worker-", "helper-", "programs"];
 
 /// The values of a status file of proc(5) that describe rights: `NoNewPrivs`, `Seccomp`, `Seccomp_filters`.

@@ -23,7 +23,7 @@ const UNREAD: usize = 300;
 const SYN_TIMEOUT: Duration = Duration::from_millis(100);
 const PANIC: &str = "GET /panic HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/// A server whose workers panic at `/panic`.
+/// A server with a path, `/panic`, at which its workers panic.
 struct Panicking {
     folder: TempFolder,
     server: TestServer,

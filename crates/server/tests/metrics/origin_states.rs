@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::support::{FULL, ObservedServer, PROGRAM, READ, run};
 
-/// An origin whose responses name it; never stored.
+/// An origin with its name in each response; responses are never stored.
 fn origin(name: &'static str) -> TestOrigin {
     TestOrigin::with_response(move |_| response(name))
 }
@@ -25,7 +25,7 @@ fn response(text: &str) -> String {
     )
 }
 
-/// The tables of a site whose requests go to the origin `app` with these servers and further keys.
+/// The tables of a site and of its origin `app` with these servers and further keys.
 fn tables(servers: &[&str], keys: &str) -> String {
     format!(
         "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npattern = \"/**\"\norigin = \"app\"\n\
@@ -33,7 +33,7 @@ fn tables(servers: &[&str], keys: &str) -> String {
     )
 }
 
-/// A server whose origin `app` has the two servers `a` and `b`.
+/// A server with two servers, `a` and `b`, of the origin `app`.
 struct Balanced {
     observed: ObservedServer,
     b: TestOrigin,

@@ -235,7 +235,7 @@ fn added_server(
             (OriginUrl::Unix(path.clone()), ServerAddress::Unix(path))
         }
         Some(_) => return None,
-        // A name would need look-ups of its own, and the configuration can have it.
+        // Only names in the configuration are looked up.
         None => {
             let address: SocketAddr = added.address.parse().ok()?;
             let url = OriginUrl::Http {

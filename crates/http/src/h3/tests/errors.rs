@@ -6,7 +6,7 @@ use crate::field_coding::test_text::bytes;
 /// The input of one stream, and whether the stream ends with it.
 pub(super) type Input = (u64, Vec<u8>, bool);
 
-/// What a server with open streams of the client says to inputs, whole and byte by byte.
+/// The events and errors of a server with open streams of the client after these inputs, whole and byte by byte.
 pub(super) fn outcome(inputs: &[Input]) -> String {
     let whole = outcome_in_parts(inputs, usize::MAX);
     assert_eq!(outcome_in_parts(inputs, 1), whole, "byte by byte");

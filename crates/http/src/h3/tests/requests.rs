@@ -100,7 +100,7 @@ fn refused_request_is_answered_with_a_status() {
     let refused = "3 Post /p h [host: h|] body None, 3 refused BodyTooLarge";
     assert_eq!(events, refused);
     assert!(!harness.respond(3, 0));
-    // RFC 9114 §4.1: after the response, the client is asked to stop.
+    // RFC 9114 §4.1: STOP_SENDING follows the response.
     harness.decoder.clear();
     assert_eq!(harness.stopped(), ["3 stopped NO_ERROR"]);
     assert_eq!(harness.decoder, [0x40 | 12], "a cancellation");

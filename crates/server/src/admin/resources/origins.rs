@@ -247,7 +247,7 @@ fn origin_settings(view: &OriginView) -> Value {
     json!({ "name": view.name, "servers": servers })
 }
 
-/// What operators can change of a server, and its address.
+/// The settings of a server that operators can change, and its address.
 fn server_settings(view: &ServerView) -> Value {
     json!({
         "address": view.address,
@@ -259,7 +259,7 @@ fn server_settings(view: &ServerView) -> Value {
 }
 
 fn server_state(view: &ServerView) -> Value {
-    // The settings first, then what changes by itself and is not part of the tag.
+    // The settings, then the counters and states, which are not part of the tag.
     let mut state = server_settings(view);
     state["health"] = (&*view.state).into();
     state["is_available"] = view.is_available.into();
