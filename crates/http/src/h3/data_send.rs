@@ -15,8 +15,15 @@ impl H3Stream {
     /// Whether the stream has something to send, and QUIC accepts it.
     fn can_send(&self) -> bool {
         self.output == StreamOutput::Body
-            && !self.transport.is_send_blocked
             && (self.ready > 0 || self.is_complete)
+            && !self.waits_for_window()
+    }
+
+    /// Whether the next bytes wait for the windows of QUIC. The end of a stream alone needs none (RFC 9000 §4.1).
+    fn waits_for_window(&self) -> bool {
+        self.transport.is_send_blocked
+            && self.output == StreamOutput::Body
+            && (self.ready > 0 || self.trailers.is_some())
     }
 }
 
@@ -145,9 +152,9 @@ impl H3Server {
         if let Some(slot) = self.streams.find(stream.0) {
             self.streams.get(slot).transport.is_send_blocked = is_blocked;
             // The queue has only streams that can send, so that the most urgent one never waits for another.
-            match is_blocked {
-                true => self.queue.remove(&mut self.streams, slot),
-                false => self.enqueue(slot),
+            match self.streams.get(slot).can_send() {
+                true => self.queue.add(&mut self.streams, slot),
+                false => self.queue.remove(&mut self.streams, slot),
             }
         }
     }
@@ -156,10 +163,7 @@ impl H3Server {
     #[must_use]
     pub fn is_blocked(&self) -> bool {
         // While the queue is not empty, some stream makes progress.
-        let is_blocked = |slot: u16| {
-            let stream = self.streams.peek(slot);
-            stream.transport.is_send_blocked && stream.ready > 0
-        };
+        let is_blocked = |slot: u16| self.streams.peek(slot).waits_for_window();
         self.queue.first().is_none() && self.streams.slots().any(is_blocked)
     }
 }

@@ -60,6 +60,43 @@ fn streams_without_a_window_are_passed_over() {
 }
 
 #[test]
+fn blocked_stream_waits_with_its_trailers_but_not_with_its_end() {
+    let mut harness = ServerHarness::open(H3Settings::default());
+    for (number, trailers) in [(0, "X-Sum: 1\r\n"), (1, "")] {
+        harness.finish(u64::from(number) * 4, &get("/", &[]));
+        let (stream, out) = (
+            StreamId(number),
+            harness.responses.entry(number).or_default(),
+        );
+        let (ok, lines) = (StatusCode::OK, FieldLines::NONE);
+        let server = &mut harness.server;
+        assert!(server.respond(stream, ok, lines, BodyLen::Unknown, &DATE, out));
+        assert_eq!(server.body(stream, 3), Ok(true));
+        assert_eq!(harness.send(9), format!("{number} 3"));
+        harness.server.set_blocked(stream, true);
+        let trailers = FieldLines::new(trailers.as_bytes());
+        assert_eq!(harness.server.end_body(stream, trailers), Ok(()));
+    }
+    // RFC 9000 §4.1: only bytes need a window.
+    assert_eq!(harness.send(9), "1 0 end");
+    assert!(harness.server.is_blocked(), "trailers wait");
+    harness.server.set_blocked(StreamId(0), false);
+    assert_eq!(harness.send(9), "0 0 end");
+    assert!(!harness.server.is_blocked());
+}
+
+#[test]
+fn cancelled_response_does_not_wait_for_a_window() {
+    let mut harness = ServerHarness::open(H3Settings::default());
+    harness.finish(0, &get("/", &[]));
+    assert!(harness.respond(0, 20));
+    harness.server.set_blocked(StreamId(0), true);
+    assert!(harness.server.is_blocked());
+    harness.handle_abort(0, ClientAbort::StopSending);
+    assert!(!harness.server.is_idle() && !harness.server.is_blocked());
+}
+
+#[test]
 fn body_of_unknown_length_ends_with_its_trailers() {
     let mut harness = ServerHarness::open(H3Settings::default());
     harness.finish(0, &get("/", &[]));
