@@ -157,7 +157,7 @@ impl H3Server {
     /// Frees memory that an idle connection does not need.
     pub fn trim(&mut self) {
         self.streams.trim();
-        self.blocked = Vec::new();
+        self.blocked.shrink_to_fit();
         self.stopped.shrink_to_fit();
     }
 }

@@ -31,6 +31,14 @@ fn section_waits_for_its_entries() {
 }
 
 #[test]
+fn trim_keeps_blocked_streams() {
+    let mut harness = ServerHarness::open(H3Settings::default());
+    assert_eq!(harness.finish(0, &dynamic_get()), "");
+    harness.server.trim();
+    assert_eq!(harness.receive(ENCODER, &bytes(INSERTS)), REQUEST);
+}
+
+#[test]
 fn rest_of_a_blocked_stream_stays_with_the_caller() {
     let mut harness = ServerHarness::open(H3Settings::default());
     let rest = [data(b"abc"), data(b"de")].concat();
