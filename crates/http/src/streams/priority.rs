@@ -72,25 +72,43 @@ const EARLY_MAX: usize = 16;
 pub(crate) struct EarlyPriorities(Vec<(u32, Priority)>);
 
 impl EarlyPriorities {
-    /// Keeps the priority of a stream, unless there are too many.
+    /// Keeps the priority of a stream, in place of the oldest one if there are too many.
     pub(crate) fn add(&mut self, id: u32, priority: Priority) {
         self.0.retain(|(early_id, _)| *early_id != id);
-        if self.0.len() < EARLY_MAX {
-            self.0.push((id, priority));
+        // The oldest one may belong to a stream that never gets a request.
+        if self.0.len() == EARLY_MAX {
+            self.0.remove(0);
         }
+        self.0.push((id, priority));
     }
 
     /// Removes the priority of a stream that begins.
     #[inline]
     pub(crate) fn take(&mut self, id: u32) -> Option<Priority> {
         let at = self.0.iter().position(|(early_id, _)| *early_id == id)?;
-        Some(self.0.swap_remove(at).1)
+        Some(self.0.remove(at).1)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn early_priorities_of_streams_without_requests_make_room() {
+        let urgent = Priority {
+            urgency: 0,
+            ..Priority::default()
+        };
+        let mut early = EarlyPriorities::default();
+        for id in 0..=EARLY_MAX as u32 {
+            early.add(id, urgent);
+        }
+        assert_eq!(early.take(0), None);
+        assert_eq!(early.take(1), Some(urgent));
+        assert_eq!(early.take(EARLY_MAX as u32), Some(urgent));
+        assert_eq!(early.0.len(), EARLY_MAX - 2);
+    }
 
     #[test]
     fn priority_values_and_defaults() {
