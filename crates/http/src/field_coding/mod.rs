@@ -41,6 +41,11 @@ pub(crate) trait FieldSink {
 
     /// Processes a field: the line `name: value\r\n` from `line_start` to the end of the text.
     fn on_field(&mut self, field: DecodedField);
+
+    /// Whether further fields change nothing, so that their text is not needed.
+    fn has_failed(&self) -> bool {
+        false
+    }
 }
 
 /// A field at the end of the text.
@@ -81,6 +86,10 @@ impl FieldSink for CollectedFields {
 /// Passes an entry of a table to the sink.
 #[inline(always)]
 pub(crate) fn put_entry(entry: TableEntry<'_>, sink: &mut impl FieldSink) {
+    // One byte of input can refer to a long entry, and a block to thousands of them.
+    if sink.has_failed() {
+        return;
+    }
     let text = sink.text();
     let line_start = text.len();
     text.extend_from_slice(entry.line);

@@ -41,6 +41,10 @@ impl FieldSink for ResponseFieldSink<'_> {
             self.has_lines = true;
         }
     }
+
+    fn has_failed(&self) -> bool {
+        self.first_fault.is_some()
+    }
 }
 
 impl<'t> ResponseFieldSink<'t> {

@@ -36,10 +36,15 @@ impl FieldSink for RequestFieldSink<'_> {
             false => Err(MalformedRequest::Malformed("an invalid field value")),
         };
         if let Err(fault) = result {
-            // After the first fault, decoding continues only to update the dynamic table: the fields are dropped.
+            // After the first fault, decoding continues only to update the table of HPACK, and to find its own errors.
             self.record_fault(fault);
             self.text.truncate(field.line_start);
         }
+    }
+
+    #[inline(always)]
+    fn has_failed(&self) -> bool {
+        self.spans.first_fault.is_some()
     }
 }
 
