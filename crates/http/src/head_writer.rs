@@ -154,7 +154,7 @@ fn put_status_line(out: &mut Vec<u8>, status: StatusCode) {
 }
 
 /// The three digits of a status code.
-fn three_digits(code: u16) -> [u8; 3] {
+pub(crate) fn three_digits(code: u16) -> [u8; 3] {
     [code / 100, code / 10 % 10, code % 10].map(|digit| b'0' | (digit % 10) as u8)
 }
 

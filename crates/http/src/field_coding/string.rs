@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use super::{huffman, integer};
+use crate::head_writer;
 
 /// Why a string cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,16 @@ pub(crate) fn decode<'b>(
         false => text.extend_from_slice(string),
     }
     Ok(rest)
+}
+
+/// Appends a number as a string, without Huffman coding.
+pub(crate) fn put_number(value: u64, out: &mut Vec<u8>) {
+    let at = out.len();
+    // u64::MAX has twenty digits, so the length is one byte.
+    out.push(0);
+    head_writer::put_number(out, value);
+    let len = out.len() - at - 1;
+    out[at] = len as u8;
 }
 
 /// Appends a string without Huffman coding. `first` has the bits above the flag.

@@ -15,6 +15,6 @@ pub struct GlitchCounters {
     pub glitches: u64,
     /// Connections ended by a connection error of the peer.
     pub ended: u64,
-    /// Connections among these that exceeded a limit (ENHANCE_YOUR_CALM).
+    /// Connections among these that exceeded a limit (ENHANCE_YOUR_CALM, H3_EXCESSIVE_LOAD).
     pub floods: u64,
 }

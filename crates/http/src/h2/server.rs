@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::connection::{ConnectionEvent, ConnectionPhase, FieldBlockFragment, H2Connection};
 use super::error::{ConnectionError, ErrorCode};
-use super::streams::{StreamInput, StreamOutput, UNKNOWN};
+use super::streams::{StreamInput, StreamOutput};
 use super::{ConnectionTurn, H2RequestHead, NextData, StreamId};
 use crate::field_section::{
     DiscardSink, FieldSpans, MalformedRequest, RequestFieldSink, ResponseFieldSink,
@@ -37,7 +37,7 @@ pub enum H2ServerEvent<'h, 'b> {
         trailers: FieldLines<'b>,
     },
     /// A refused request: malformed, over a limit, or with a body that is too long. The caller can respond with the
-    /// refusal's status; the stream has no more events.
+    /// refusal's status; only `H2ServerEvent::Reset` can follow.
     Refused {
         /// The stream of the request.
         stream: StreamId,
@@ -184,14 +184,8 @@ impl H2Server {
         };
         let slot = http.begin(id, input, StreamOutput::Head, priority);
         let stream = http.streams.get(slot);
-        stream.is_head = method == Method::Head;
-        stream.expects_continue = head.expect_continue;
-        stream.is_tunnel = method == Method::Connect || head.protocol.is_some();
-        // A tunnel has no length (RFC 9110 §9.3.6).
-        stream.recv_remaining = match stream.is_tunnel {
-            true => UNKNOWN,
-            false => spans.content_len.unwrap_or(UNKNOWN),
-        };
+        let is_connect = method == Method::Connect || head.protocol.is_some();
+        stream.begin_request(method, is_connect, head.expect_continue, spans.content_len);
         Ok(Some(H2ServerEvent::Request(head)))
     }
 

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::connection::ConnectionPhase;
 use super::response_head::put_lines;
 use super::server::H2Server;
-use super::streams::{H2Stream, StreamInput, StreamOutput};
+use super::streams::{StreamInput, StreamOutput};
 use super::{frame, hpack};
 use crate::fields::FieldLines;
 use crate::protocol::{ServerProtocol, StreamId};
@@ -29,18 +29,20 @@ impl ServerProtocol for H2Server {
     }
 
     fn has_whole_request(&mut self, stream: StreamId) -> bool {
-        self.is_absent_or(stream, |it| it.input == StreamInput::Ended)
+        self.http
+            .streams
+            .is_absent_or(stream.0, |it| it.input == StreamInput::Ended)
     }
 
     fn is_answered(&mut self, stream: StreamId) -> bool {
-        self.is_absent_or(stream, |it| it.output != StreamOutput::Head)
+        self.http
+            .streams
+            .is_absent_or(stream.0, |it| it.output != StreamOutput::Head)
     }
 
     fn expects_continue(&mut self, stream: StreamId) -> bool {
         let stream = self.http.streams.by_id(stream.0);
-        stream.is_some_and(|it| {
-            it.expects_continue && it.output == StreamOutput::Head && it.received == 0
-        })
+        stream.is_some_and(|it| it.awaits_continue())
     }
 
     fn interim(
@@ -88,16 +90,5 @@ impl ServerProtocol for H2Server {
     /// `H2Server::send_final_goaway`, new streams are ignored.
     fn drain(&mut self, out: &mut Vec<u8>) {
         self.http.drain(out);
-    }
-}
-
-impl H2Server {
-    /// Whether the stream does not exist, or satisfies the predicate.
-    fn is_absent_or(
-        &mut self,
-        stream: StreamId,
-        predicate: impl FnOnce(&mut H2Stream) -> bool,
-    ) -> bool {
-        self.http.streams.by_id(stream.0).is_none_or(predicate)
     }
 }

@@ -29,9 +29,4 @@ impl H2Stream {
         // An empty DATA frame with END_STREAM needs no window (RFC 9113 §6.9.1).
         self.output == StreamOutput::Body && (has_window || self.ready == 0 && self.is_complete)
     }
-
-    /// Whether the response has ended while the client still sends an unwanted body.
-    pub(super) fn is_lingering(&self) -> bool {
-        !self.is_dead && self.input == StreamInput::Unwanted && self.output == StreamOutput::Ended
-    }
 }

@@ -1,9 +1,9 @@
-//! The progress of exchanges: questions of the caller about a stream, and the ends of streams and the connection. The
+//! The progress of exchanges: the state of a stream, and the ends of streams and the connection. The
 //! operations that all versions of HTTP share have the names of `crate::protocol::ServerProtocol`.
 
 use alloc::vec::Vec;
 
-use super::server::{H3Server, H3Stream, stream_id};
+use super::server::{H3Server, stream_id};
 use super::{H3ErrorCode, H3Turn, StreamId, frames, varint};
 use crate::streams::{GoawayState, StreamInput, StreamOutput};
 
@@ -32,36 +32,29 @@ impl H3Server {
     /// Whether a request was received with its whole body.
     #[must_use]
     pub fn has_whole_request(&mut self, stream: StreamId) -> bool {
-        self.is_absent_or(stream, |it| it.input == StreamInput::Ended)
+        self.streams
+            .is_absent_or(stream.0, |it| it.input == StreamInput::Ended)
     }
 
     /// Whether the response to a request has begun, or the client has cancelled the request.
     #[must_use]
     pub fn is_answered(&mut self, stream: StreamId) -> bool {
-        self.is_absent_or(stream, |it| it.output != StreamOutput::Head)
+        self.streams
+            .is_absent_or(stream.0, |it| it.output != StreamOutput::Head)
     }
 
     /// Whether the whole response to a request was written.
     #[must_use]
     pub fn is_response_complete(&mut self, stream: StreamId) -> bool {
-        self.is_absent_or(stream, |it| it.output == StreamOutput::Ended)
+        self.streams
+            .is_absent_or(stream.0, |it| it.output == StreamOutput::Ended)
     }
 
     /// Whether the client waits for 100 (Continue) before it sends the body.
     #[must_use]
     pub fn expects_continue(&mut self, stream: StreamId) -> bool {
         let stream = self.streams.by_id(stream.0);
-        stream.is_some_and(|it| {
-            it.expects_continue && it.output == StreamOutput::Head && it.received == 0
-        })
-    }
-
-    fn is_absent_or(
-        &mut self,
-        stream: StreamId,
-        predicate: impl FnOnce(&mut H3Stream) -> bool,
-    ) -> bool {
-        self.streams.by_id(stream.0).is_none_or(predicate)
+        stream.is_some_and(|it| it.awaits_continue())
     }
 
     /// Drops the rest of a request's body as it arrives. After the response, the stream is returned by
@@ -83,14 +76,12 @@ impl H3Server {
             return;
         };
         let stream = self.streams.get(slot);
-        let is_unwanted = !stream.is_dead
-            && stream.input == StreamInput::Unwanted
-            && stream.output == StreamOutput::Ended;
-        if !is_unwanted && !stream.is_closed() {
+        let is_lingering = stream.is_lingering();
+        if !is_lingering && !stream.is_closed() {
             return;
         }
         // The bytes for the decoder stream are written later, since the callers of this function have other output.
-        if is_unwanted {
+        if is_lingering {
             self.stopped.push(number);
             self.drop_input(slot);
         }

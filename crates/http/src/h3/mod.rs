@@ -1,12 +1,13 @@
-//! HTTP/3 as a state machine without I/O: `H3Server` receives requests and sends responses. It knows streams by their
-//! QUIC identifiers, as ordered bytes that may end, and neither packets nor encryption.
+//! HTTP/3 as a state machine without I/O: `H3Server` receives requests and sends responses. It knows streams as ordered
+//! bytes that may end, and neither packets nor encryption. A [`StreamId`] is the QUIC identifier of a request stream divided
+//! by 4; `next`, `handle_abort`, `next_unblocked` and `StopReading` use the QUIC identifier.
 //!
 //! A request is the version-neutral [`crate::Request`], and the rules for it are those of [`crate::h2`]. The difference
 //! to HTTP/2: each stream has its own input and output, and QUIC does flow control, so that there are no windows here.
 //!
 //! ```text
 //!  Server  Request ─► Data* ─► End                           any number of streams at the same time;
-//!          interim()* respond() ─► body()* ─► end()          Reset is possible at any time ─► release_reset_stream()
+//!          interim()* respond() ─► body()* ─► end_body()     Reset is possible at any time ─► release_reset_stream()
 //!          send() ─► NextData: `len` bytes of this stream's body must follow   } until None
 //! ```
 //!

@@ -13,7 +13,7 @@ use crate::fields::FieldLines;
 use crate::method::Method;
 use crate::refusal::RequestRefusal;
 use crate::request::PartialRequest;
-use crate::streams::{StreamInput, StreamOutput, UNKNOWN};
+use crate::streams::{StreamInput, StreamOutput};
 
 /// The number of glitches for which a request compensates: it may insert as many fields into the dynamic table.
 const GLITCHES_PER_REQUEST: u32 = 32;
@@ -134,7 +134,8 @@ impl H3Server {
         self.decoder
             .decode(prefix, &mut fields)
             .map_err(H3Error::section)?;
-        self.acknowledge(number, prefix.required, turn);
+        self.decoder
+            .put_acknowledgement(stream_id(number), prefix.required, turn.decoder);
         self.glitch_credit = self.glitch_credit.saturating_add(GLITCHES_PER_REQUEST);
         let method = match fields.finish(is_end) {
             Ok(method) => method,
@@ -175,23 +176,9 @@ impl H3Server {
             StreamInput::Open
         };
         stream.output = StreamOutput::Head;
-        stream.is_head = method == Method::Head;
-        stream.expects_continue = head.expect_continue;
-        stream.is_tunnel = method == Method::Connect || head.protocol.is_some();
-        // A tunnel has no length (RFC 9110 §9.3.6).
-        stream.recv_remaining = match stream.is_tunnel {
-            true => UNKNOWN,
-            false => spans.content_len.unwrap_or(UNKNOWN),
-        };
+        let is_connect = method == Method::Connect || head.protocol.is_some();
+        stream.begin_request(method, is_connect, head.expect_continue, spans.content_len);
         Ok(Some(H3ServerEvent::Request(head)))
-    }
-
-    #[inline]
-    fn acknowledge(&mut self, number: u32, required: u64, turn: &mut H3Turn<'_>) {
-        if required > 0 {
-            self.decoder
-                .put_acknowledgement(stream_id(number), required, turn.decoder);
-        }
     }
 
     /// Prepares the response to a refused request. The response to a HEAD has no content (RFC 9110 §9.3.2).
@@ -235,7 +222,8 @@ impl H3Server {
         let stream = self.streams.get(slot);
         let number = stream.id;
         let is_short = stream.is_short();
-        self.acknowledge(number, prefix.required, turn);
+        self.decoder
+            .put_acknowledgement(stream_id(number), prefix.required, turn.decoder);
         if let Some(reason) = fault {
             return Err(malformed(reason));
         }

@@ -46,7 +46,7 @@ pub enum H3ServerEvent<'h, 'b> {
         trailers: FieldLines<'b>,
     },
     /// A refused request: over a limit, or with a body that is too long. The caller can respond with the refusal's
-    /// status; the stream has no more events.
+    /// status; only `H3ServerEvent::Reset` and `H3ServerEvent::PriorityUpdate` can follow.
     Refused {
         /// The stream of the request.
         stream: StreamId,
@@ -56,7 +56,7 @@ pub enum H3ServerEvent<'h, 'b> {
         request: Option<PartialRequest<'b>>,
     },
     /// A stream ended early, by the client's abort or after a stream error: both of its directions are to be aborted
-    /// with the code. If a request was returned, its slot is occupied until the caller has ended the work for it and
+    /// with the code. After `Request` or `Refused`, its slot is occupied until the caller has ended the work for it and
     /// calls `H3Server::release_reset_stream`.
     Reset {
         /// The stream that ended.

@@ -1,4 +1,5 @@
-//! The input of a request stream: frames in parts of any size. Read RFC 9114 §4.1 and §7.1.
+//! The state of a request stream in HTTP/3: its input, frames in parts of any size, and the frame of DATA that it sends.
+//! Read RFC 9114 §4.1 and §7.1.
 //!
 //! ```text
 //! FrameHead ──► Section ──► (decoded) ──► FrameHead              HEADERS; its part is kept until it is complete

@@ -11,7 +11,7 @@ use super::server::{CLOSED_CRITICAL, H3Server, H3ServerEvent};
 use super::{H3Turn, StreamBytes, StreamId, varint};
 use crate::h1::InputStep;
 
-/// The number of streams without a type.
+/// The maximum number of streams before the arrival of their types.
 const PENDING_MAX: usize = 16;
 
 /// The unidirectional streams of the client.

@@ -21,6 +21,7 @@ pub use self::priority::Priority;
 pub(crate) use self::queue::PriorityQueue;
 pub(crate) use self::table::{NONE, StreamTable};
 use crate::h1::{BodyLen, BodyLengthMismatch};
+use crate::method::Method;
 use crate::status::StatusCode;
 
 /// A length that was not announced.
@@ -142,6 +143,35 @@ impl<T> MessageStream<T> {
         !self.is_dead && self.input == StreamInput::Ended && self.output == StreamOutput::Ended
     }
 
+    /// Whether the response has ended while the client still sends an unwanted body.
+    pub(crate) fn is_lingering(&self) -> bool {
+        !self.is_dead && self.input == StreamInput::Unwanted && self.output == StreamOutput::Ended
+    }
+
+    /// Whether the client waits for 100 (Continue) before it sends the body.
+    pub(crate) fn awaits_continue(&self) -> bool {
+        self.expects_continue && self.output == StreamOutput::Head && self.received == 0
+    }
+
+    /// Records the properties of a request with this method. `is_connect`: a CONNECT, also an extended one.
+    #[inline]
+    pub(crate) fn begin_request(
+        &mut self,
+        method: Method,
+        is_connect: bool,
+        expects_continue: bool,
+        content_len: Option<u64>,
+    ) {
+        self.is_head = method == Method::Head;
+        self.expects_continue = expects_continue;
+        self.is_tunnel = is_connect;
+        // A tunnel has no length (RFC 9110 §9.3.6).
+        self.recv_remaining = match is_connect {
+            true => UNKNOWN,
+            false => content_len.unwrap_or(UNKNOWN),
+        };
+    }
+
     /// Counts received content of a message that is open or unwanted.
     #[inline]
     pub(crate) fn take_content(&mut self, len: u64, body_len_max: u64) -> ContentOutcome {
@@ -205,11 +235,11 @@ impl<T> MessageStream<T> {
         Ok(true)
     }
 
-    /// Announces the end of a body. `trailers` is their field block, or empty. Returns whether there is an end to send.
-    pub(crate) fn complete(&mut self, trailers: Vec<u8>) -> Result<bool, BodyLengthMismatch> {
+    /// Announces the end of a body. `trailers` is their field block, or empty.
+    pub(crate) fn complete(&mut self, trailers: Vec<u8>) -> Result<(), BodyLengthMismatch> {
         match self.output {
             StreamOutput::Head => return Err(BodyLengthMismatch),
-            StreamOutput::Ended => return Ok(false),
+            StreamOutput::Ended => return Ok(()),
             StreamOutput::Body => {}
         }
         if self.send_remaining != UNKNOWN && self.send_remaining > 0 {
@@ -217,7 +247,7 @@ impl<T> MessageStream<T> {
         }
         self.is_complete = true;
         self.trailers = (!trailers.is_empty()).then(|| trailers.into());
-        Ok(true)
+        Ok(())
     }
 
     /// Records that the head of the final response is written. Returns whether a body is to be sent.

@@ -7,6 +7,7 @@ use super::MessageStream;
 
 /// No slot.
 pub(crate) const NONE: u16 = u16::MAX;
+
 /// The active streams. A stream keeps its slot for as long as it exists.
 #[derive(Debug)]
 pub(crate) struct StreamTable<T> {
@@ -64,6 +65,15 @@ impl<T> StreamTable<T> {
         self.slots.get_mut(usize::from(slot))
     }
 
+    /// Whether a stream does not exist, or satisfies the predicate.
+    pub(crate) fn is_absent_or(
+        &mut self,
+        id: u32,
+        predicate: impl FnOnce(&mut MessageStream<T>) -> bool,
+    ) -> bool {
+        self.by_id(id).is_none_or(predicate)
+    }
+
     pub(crate) fn slots(&self) -> impl Iterator<Item = u16> {
         self.order.iter().map(|(_, slot)| *slot)
     }
@@ -91,7 +101,7 @@ impl<T> StreamTable<T> {
         if let Ok(at) = self.order.binary_search_by_key(&id, |(id, _)| *id)
             && let Some((_, slot)) = self.order.remove(at)
         {
-            // The slot keeps the other values of the removed stream, which own no heap memory.
+            // The slot keeps the other values of the removed stream; HTTP/3 has freed the kept section (`drop_input`).
             self.slots[usize::from(slot)].trailers = None;
             self.free.push(slot);
         }

@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use super::static_table::index_of;
 use crate::field_coding::{integer, standard_indexes, string};
 use crate::fields::{FieldName, StandardHeader};
+use crate::head_writer;
 use crate::status::StatusCode;
 
 /// The static table's index of each standard name; 0 if it has none.
@@ -41,8 +42,7 @@ const fn status_index(status: StatusCode) -> u8 {
 pub fn put_status(status: StatusCode, out: &mut Vec<u8>) {
     match status_index(status) {
         0 => {
-            let code = status.code();
-            let digits = [code / 100, code / 10 % 10, code % 10].map(|it| b'0' | (it % 10) as u8);
+            let digits = head_writer::three_digits(status.code());
             // A literal without indexing, with the name of index 8: `:status`.
             out.extend_from_slice(&[0x08, 3, digits[0], digits[1], digits[2]]);
         }
@@ -78,12 +78,7 @@ pub fn put_field_short(name: FieldName<'_>, value: &[u8], out: &mut Vec<u8>) {
 /// Appends a field with a number as its value.
 pub fn put_field_u64(name: StandardHeader, value: u64, out: &mut Vec<u8>) {
     put_name(FieldName::Known(name), out);
-    let at = out.len();
-    // u64::MAX has twenty digits, so the length is one byte.
-    out.push(0);
-    crate::head_writer::put_number(out, value);
-    let len = out.len() - at - 1;
-    out[at] = len as u8;
+    string::put_number(value, out);
 }
 
 /// Appends a pseudo-header field of a request, with an indexed name.

@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use super::static_table::{ABSENT, index_of, index_with_value};
 use crate::field_coding::{integer, standard_indexes, string};
 use crate::fields::{FieldName, StandardHeader};
+use crate::head_writer;
 use crate::status::StatusCode;
 
 /// The static table's index of each standard name; [`ABSENT`] if it has none.
@@ -47,8 +48,7 @@ pub fn put_status(status: StatusCode, out: &mut Vec<u8>) {
     match status_index(status) {
         Some(index) => integer::encode(usize::from(index), 6, INDEXED, out),
         None => {
-            let code = status.code();
-            let digits = [code / 100, code / 10 % 10, code % 10].map(|it| b'0' | (it % 10) as u8);
+            let digits = head_writer::three_digits(status.code());
             // The name of entry 24, the first one with `:status`.
             integer::encode(24, 4, NAMED_LITERAL, out);
             string::put_plain(&digits, 7, 0, out);
@@ -96,12 +96,7 @@ pub fn put_field_short(name: FieldName<'_>, value: &[u8], out: &mut Vec<u8>) {
 /// Appends a field with a number as its value.
 pub fn put_field_u64(name: StandardHeader, value: u64, out: &mut Vec<u8>) {
     put_name(FieldName::Known(name), out);
-    let at = out.len();
-    // u64::MAX has twenty digits, so the length is one byte.
-    out.push(0);
-    crate::head_writer::put_number(out, value);
-    let len = out.len() - at - 1;
-    out[at] = len as u8;
+    string::put_number(value, out);
 }
 
 fn put_name(name: FieldName<'_>, out: &mut Vec<u8>) {

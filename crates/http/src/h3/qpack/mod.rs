@@ -43,7 +43,7 @@ impl QpackError {
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
-            QpackError::Integer => "an integer of QPACK is too long",
+            QpackError::Integer => "an integer of QPACK is truncated or too long",
             QpackError::Index => "an index beyond the QPACK tables",
             QpackError::Truncated => "a string that exceeds its field section",
             QpackError::Huffman => "an invalid Huffman code",
