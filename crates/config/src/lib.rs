@@ -52,6 +52,7 @@ mod route;
 mod rules;
 pub mod schema;
 mod secret;
+pub mod server_address;
 mod site;
 mod site_marks;
 mod site_policy;

@@ -2,13 +2,13 @@
 //! on the network.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
 
 use crate::named::count;
 use crate::named::{self, DAY_MS, HOUR_MS};
 use crate::reader::{ConfigSection, ConfigSource, ConfigValue, KeyPosition};
 use crate::request::is_encoded_path;
 use crate::rules::is_literal_name;
+use crate::server_address;
 use crate::site_marks::SiteMarks;
 use crate::sticky::sticky;
 use crate::value::InvalidValue;
@@ -465,10 +465,9 @@ fn proxy_protocol(
 /// Any other text.
 pub fn url(text: &str) -> Result<OriginUrl, InvalidValue> {
     if let Some(path) = text.strip_prefix("unix:") {
-        let is_path = path.starts_with('/') && !path.chars().any(char::is_control);
-        return is_path
-            .then(|| OriginUrl::Unix(PathBuf::from(path)))
-            .ok_or(REFUSED);
+        return server_address::unix_path(path)
+            .map(OriginUrl::Unix)
+            .map_err(refused);
     }
     let (encrypted, authority) = match text.strip_prefix("https://") {
         Some(authority) => (true, authority),
@@ -486,18 +485,30 @@ pub fn url(text: &str) -> Result<OriginUrl, InvalidValue> {
     let host = match host.strip_prefix('[') {
         Some(inner) => {
             let address = inner.strip_suffix(']').ok_or(REFUSED)?;
-            address.parse::<IpAddr>().map_err(|_| REFUSED)?.to_string()
+            let address = address.parse::<IpAddr>().map_err(|_| REFUSED)?;
+            address.to_canonical().to_string()
         }
         None => match SiteName::parse(host) {
             Ok(SiteName::Exact(host)) => host,
             _ => return Err(REFUSED),
         },
     };
+    if let Ok(ip) = host.parse() {
+        server_address::check_ip(ip).map_err(refused)?;
+    }
     Ok(OriginUrl::Http {
         encrypted,
         host,
         port,
     })
+}
+
+/// The refusal of an address, with its reason.
+fn refused(reason: &'static str) -> InvalidValue {
+    InvalidValue {
+        allowed: reason,
+        ..REFUSED
+    }
 }
 
 fn port_number(text: &str) -> Option<u16> {
@@ -540,11 +551,30 @@ mod tests {
             "http://u@a",
             "http://_",
             "http://*.a",
-            "unix:run",
             "ftp://a",
         ] {
             assert_eq!(url(text), Err(REFUSED), "{text}");
         }
+    }
+
+    #[test]
+    fn unusable_addresses_are_refused_with_the_reason() {
+        for text in [
+            "unix:run",
+            "unix:/",
+            "http://0.0.0.0:80",
+            "http://[::]:80",
+            "http://[ff02::1]",
+            "http://255.255.255.255",
+        ] {
+            let refusal = url(text).expect_err(text);
+            assert!(
+                refusal.expected == REFUSED.expected && refusal != REFUSED,
+                "{text}"
+            );
+        }
+        assert_eq!(url("unix:///run/app.sock"), url("unix:/run/app.sock"));
+        assert_eq!(url("http://[::ffff:10.0.0.1]:81"), http("10.0.0.1", 81));
     }
 
     #[test]
