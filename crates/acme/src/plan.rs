@@ -223,9 +223,10 @@ impl RenewalPlan {
         }
     }
 
-    /// Makes an order due at the operator's request, and ends all delays.
+    /// Makes an order due at the operator's request, and ends the delay after local failures, of which the operator may
+    /// have remedied the cause. The delays after failures of authorities stay: they keep the limits of these.
     pub fn request_order(&mut self, now_s: u64) {
-        self.reset_failures();
+        self.local = RetryState::default();
         if let Some(current) = &mut self.held {
             current.renewal_s = current.renewal_s.min(now_s);
         }

@@ -49,7 +49,21 @@ fn next_order_is_at_least_an_hour_after_issuance() {
 }
 
 #[test]
-fn requested_order_is_due_despite_delays() {
+fn requested_order_keeps_the_limits_of_authorities() {
+    let mut plan = plan_with_certificate();
+    plan.request_order(NOW_S);
+    let mut limited = failure(FailureKind::RateLimited);
+    limited.retry_after_s = Some(3 * DAY_S);
+    plan.record_failure(NOW_S, 0, &limited, NO_JITTER);
+    plan.record_failure(NOW_S, 1, &failure(FailureKind::Refused), NO_JITTER);
+    let next = plan.next_step(NOW_S);
+    assert!(matches!(next, PlanStep::At(at_s) if at_s > NOW_S));
+    plan.request_order(NOW_S);
+    assert_eq!(plan.next_step(NOW_S), next);
+}
+
+#[test]
+fn requested_order_is_due_despite_local_delays() {
     let mut plan = plan_with_certificate();
     assert_eq!(plan.next_step(NOW_S), PlanStep::At(NOW_S + 60 * DAY_S));
     plan.request_order(NOW_S);

@@ -36,7 +36,9 @@ pub fn renew(running: &RunningServer, call: &AdminCall) -> AdminOutcome {
     if running.tls.renew(name) {
         return Ok(AdminReply {
             status: StatusCode::ACCEPTED,
-            ..AdminReply::text(format!("{name}: the renewal is due now\n"))
+            ..AdminReply::text(format!(
+                "{name}: the renewal is due now; delays after failures of the authority apply\n"
+            ))
         });
     }
     // The remedy differs: a certificate of a file is replaced by its owner.
