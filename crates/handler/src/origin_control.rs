@@ -1,7 +1,6 @@
 //! The changes that an operator makes to the servers of origins while the server runs: out of rotation and back, other
 //! weights, further servers. They last until a restart: a reload keeps those of each origin that is still configured.
 
-use std::collections::HashSet;
 use std::fmt;
 
 /// Whether a server gets requests.
@@ -109,8 +108,8 @@ pub enum OriginRefusal {
     UnknownServer(Vec<String>),
     /// The origin has a single fixed server without health checks, and so no load balancing.
     NoGroup,
-    /// The address of a server to be added is malformed.
-    InvalidAddress,
+    /// The address of a server to be added can't be used; the reason.
+    InvalidAddress(&'static str),
     /// The origin has this server already.
     Exists,
     /// The server is configured, so it can't be removed.
@@ -137,9 +136,7 @@ impl fmt::Display for OriginRefusal {
                 "the origin has a single server without health checks, so it has no load balancing; configure two \
                  servers or [origin.check], and reload",
             ),
-            OriginRefusal::InvalidAddress => {
-                to.write_str("a server's address is ADDRESS:PORT or unix:/PATH; names are configured")
-            }
+            OriginRefusal::InvalidAddress(reason) => to.write_str(reason),
             OriginRefusal::Exists => to.write_str("the origin has this server already"),
             OriginRefusal::IsConfigured => to.write_str(
                 "the server is in the configuration; take it out of service, or change the configuration",
@@ -199,7 +196,4 @@ pub trait OriginControl {
 
     /// Sets the changes of the process from which this one takes over, before any origin is created.
     fn restore_changes(&self, changes: &[KeptChange]);
-
-    /// Forgets the changes of origins that are not among these names, when a new configuration is in force.
-    fn retain_changes(&self, names: &HashSet<&str>);
 }

@@ -23,6 +23,20 @@ pub enum ServerAddress {
 }
 
 impl ServerAddress {
+    /// The form that addresses of the same server have in common: an IPv4 address instead of its IPv6 form, and a path
+    /// without repeated slashes.
+    pub fn canonical(&self) -> ServerAddress {
+        match self {
+            // Components contain neither empty names nor `.`; `..` stays, since it may follow a symbolic link.
+            ServerAddress::Unix(path) => ServerAddress::Unix(path.components().collect()),
+            ServerAddress::Tcp(to) => ServerAddress::Tcp(canonical(*to)),
+            ServerAddress::TcpFrom { to, from } => ServerAddress::TcpFrom {
+                to: canonical(*to),
+                from: *from,
+            },
+        }
+    }
+
     /// The destination in the form that the driver needs.
     pub fn remote(&self) -> ConnectTarget<'_> {
         match self {
@@ -33,6 +47,17 @@ impl ServerAddress {
                 from: *from,
             },
         }
+    }
+}
+
+fn canonical(address: SocketAddr) -> SocketAddr {
+    match (address.ip().to_canonical(), address) {
+        (IpAddr::V6(_), SocketAddr::V6(mut v6)) => {
+            // The flow label does not identify a server; the scope of a link-local address does.
+            v6.set_flowinfo(0);
+            v6.into()
+        }
+        (ip, address) => SocketAddr::new(ip, address.port()),
     }
 }
 

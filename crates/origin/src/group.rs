@@ -225,6 +225,15 @@ impl<P> MemberGroup<P> {
         Some(self.id_at(slot))
     }
 
+    /// Replaces a member's target. Returns whether the member exists.
+    pub fn set_target(&mut self, id: MemberId, target: P) -> bool {
+        let member = self.member_mut(id);
+        member.is_some_and(|member| {
+            member.target = target;
+            true
+        })
+    }
+
     /// A member's target.
     pub fn target(&self, id: MemberId) -> Option<&P> {
         self.member(id).map(|member| &member.target)

@@ -19,6 +19,7 @@ pub mod group;
 mod idle_connections;
 mod idle_reaper;
 mod limit_claims;
+pub mod member_claims;
 mod multiplexed;
 pub mod name_resolution;
 mod pool;

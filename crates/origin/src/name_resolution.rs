@@ -14,8 +14,9 @@ use std::time::Duration;
 use lowroad_engine::WorkerHandle;
 use lowroad_engine::tasks::TaskHandle;
 
-use crate::group::{MemberId, NewMember, NoMember};
-use crate::upstream::Upstream;
+use crate::address::ServerAddress;
+use crate::group::{NewMember, NoMember};
+use crate::member_claims::{ClaimChange, SourceClaims};
 pub use first_lookups::{FirstLookups, PendingLookup};
 use resolved_members::ResolvedMembers;
 
@@ -132,15 +133,17 @@ impl HostName {
 
 /// Creates and releases the targets (connection pools) of resolved members.
 pub trait MemberFactory<P>: Send + 'static {
+    /// The address in the form of the group's other members.
+    fn server_address(&self, address: SocketAddr) -> ServerAddress {
+        ServerAddress::Tcp(address)
+    }
+
     /// Creates the target for a new address.
     fn create(&mut self, address: SocketAddr) -> P;
 
-    /// Called when the address has become a member: health checks may begin.
-    fn on_added(&mut self, member: MemberId, address: SocketAddr);
-
-    /// Called with the target of an address that is no longer a member, and gets no new requests. Idle connections must
-    /// be closed now, and connections in use when they are returned.
-    fn on_removed(&mut self, member: MemberId, target: P);
+    /// Called when members have changed: health checks may begin or end. Idle connections of a removed member must be
+    /// closed now, and connections in use when they are returned.
+    fn on_change(&mut self, change: ClaimChange<P>, address: SocketAddr);
 
     /// Called when look-ups have begun to fail, with the reason, or with `None` when they succeed again.
     fn on_lookup_change(&mut self, _failure: Option<&str>) {}
@@ -193,9 +196,10 @@ pub fn explain_absence(no_member: NoMember, name_watches: &[NameWatch]) -> Strin
     }
 }
 
-/// Starts the periodic resolution of a name, on the worker of `worker_handle`. The resolution ends with the group.
+/// Starts the periodic resolution of a name, which claims its addresses by `claims`, on the worker of `worker_handle`. The
+/// resolution ends with the group.
 pub fn watch_name<P, R, S>(
-    upstream: &Arc<Upstream<P>>,
+    claims: SourceClaims<P>,
     name: HostName,
     resolver: Arc<R>,
     mut factory: S,
@@ -212,20 +216,17 @@ where
     let has_addresses = !name.initial.servers.is_empty();
     // Members are added now, before the first request, and not after the first look-up of the task.
     if has_addresses {
+        let now_ms = worker_handle.timers.now_ms();
         apply(
-            upstream,
+            &claims,
             &name,
-            &mut members,
             &name.initial,
+            &mut members,
             &mut factory,
-            worker_handle,
+            now_ms,
         );
     }
-    let (upstream, task_worker, task_status) = (
-        Arc::downgrade(upstream),
-        worker_handle.clone(),
-        status.clone(),
-    );
+    let (task_worker, task_status) = (worker_handle.clone(), status.clone());
     let host = name.host.clone();
     let task = worker_handle.tasks.spawn(async move {
         let mut has_members = has_addresses;
@@ -236,13 +237,13 @@ where
             task_worker.timers.sleep(pause).await;
         }
         // The task has only a weak reference, since a strong one would keep the group alive.
-        while upstream.strong_count() > 0 {
+        while claims.upstream().strong_count() > 0 {
             let lookup = resolver.resolve(&name, &task_worker);
             let answer = task_worker.timers.timeout(name.timeout, lookup).await;
             let answer = answer.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
             // An empty answer counts as a failure: removing all members would fail every request.
             let answer = answer.and_then(or_no_address);
-            let Some(upstream) = upstream.upgrade() else {
+            let Some(upstream) = claims.upstream().upgrade() else {
                 return;
             };
             record_resolution(&task_status, &answer);
@@ -254,14 +255,8 @@ where
             }
             let mut ttl = None;
             if let Ok(answer) = answer {
-                apply(
-                    &upstream,
-                    &name,
-                    &mut members,
-                    &answer,
-                    &mut factory,
-                    &task_worker,
-                );
+                let now_ms = task_worker.timers.now_ms();
+                apply(&claims, &name, &answer, &mut members, &mut factory, now_ms);
                 ttl = answer.ttl;
                 has_members = true;
             }
@@ -307,49 +302,34 @@ fn record_resolution(shared_status: &Mutex<ResolveStatus>, answer: &io::Result<N
     status.error = answer.as_ref().err().map(ToString::to_string);
 }
 
-/// Applies changes of the addresses to the group.
+/// Applies an answer to the group.
 fn apply<P: Clone>(
-    upstream: &Upstream<P>,
+    claims: &SourceClaims<P>,
     name: &HostName,
-    members: &mut ResolvedMembers,
     answer: &NameAnswer,
+    members: &mut ResolvedMembers,
     factory: &mut impl MemberFactory<P>,
-    worker_handle: &WorkerHandle,
+    now_ms: u64,
 ) {
-    let now_ms = worker_handle.timers.now_ms();
-    let changes = members.update(&answer.addresses());
-    let share_of = |address: SocketAddr| {
-        let server = answer.servers.iter().find(|it| it.address == address);
-        let weight = server.and_then(|it| it.weight).unwrap_or(name.weight);
-        (weight, name.backup || server.is_some_and(|it| it.is_backup))
-    };
-    // Servers that stay may have got another weight or priority.
-    upstream.with(|group| {
-        for (address, member) in members.iter() {
-            if answer.servers.iter().any(|it| it.address == address) {
-                let (weight, backup) = share_of(address);
-                group.set_weight(member, weight);
-                group.set_backup(member, backup);
-            }
-        }
-    });
-    // New members are added first, so that the group is never empty in between.
-    for address in changes.added {
-        let target = factory.create(address);
-        let (weight, backup) = share_of(address);
+    let removed = members.update(&answer.addresses());
+    // New members are added first, so that the group is never empty in between. Servers that stay may have got another
+    // weight or priority.
+    for address in members.iter() {
+        // A server that is missing in this answer keeps its weight.
+        let Some(server) = answer.servers.iter().find(|it| it.address == address) else {
+            continue;
+        };
         let new = NewMember {
             name: address.to_string().into(),
-            weight,
-            backup,
+            weight: server.weight.unwrap_or(name.weight),
+            backup: name.backup || server.is_backup,
         };
-        let member = upstream.with(|group| group.add(new, target, now_ms));
-        // Recorded before health checks begin, which may refer to the member.
-        members.add(address, member);
-        factory.on_added(member, address);
+        let at = factory.server_address(address);
+        let change = claims.set(at, new, || factory.create(address), now_ms);
+        factory.on_change(change, address);
     }
-    for member in changes.removed {
-        if let Some(target) = upstream.with(|group| group.remove(member)) {
-            factory.on_removed(member, target);
-        }
+    for address in removed {
+        let change = claims.release(&factory.server_address(address));
+        factory.on_change(change, address);
     }
 }

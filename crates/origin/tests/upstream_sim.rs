@@ -23,9 +23,9 @@ use lowroad_origin::checks::{
     self, CheckSettings, ConnectCheck, HealthChange, HealthCheck, RandomSource,
 };
 use lowroad_origin::group::{
-    AttemptOutcome, BalancingPolicy, GroupSettings, MemberHealth, MemberId, NewMember, NoMember,
-    PickRequest,
+    AttemptOutcome, BalancingPolicy, GroupSettings, MemberHealth, NewMember, NoMember, PickRequest,
 };
+use lowroad_origin::member_claims::{ClaimChange, ClaimSource, MemberClaims, SourceClaims};
 use lowroad_origin::name_resolution::{self, HostName, MemberFactory, NameAnswer, NameResolver};
 use lowroad_origin::retry::{BodyReplay, FailureStage, ResponseProgress, RetryLimits};
 use lowroad_origin::{
@@ -344,21 +344,33 @@ impl NameResolver for Drawn {
 
 /// Records the current members.
 #[derive(Clone, Default)]
-struct Noted(Arc<Mutex<Vec<(SocketAddr, MemberId)>>>);
+struct Noted(Arc<Mutex<Vec<SocketAddr>>>);
 
 impl MemberFactory<SocketAddr> for Noted {
     fn create(&mut self, address: SocketAddr) -> SocketAddr {
         address
     }
 
-    fn on_added(&mut self, member: MemberId, address: SocketAddr) {
-        self.0.lock().expect("a lock").push((address, member));
-    }
-
-    fn on_removed(&mut self, member: MemberId, place: SocketAddr) {
+    fn on_change(&mut self, change: ClaimChange<SocketAddr>, address: SocketAddr) {
         let mut noted = self.0.lock().expect("a lock");
-        let at = noted.iter().position(|known| *known == (place, member));
-        noted.remove(at.expect("it was there"));
+        match change {
+            ClaimChange::None => {}
+            ClaimChange::Added(_) => noted.push(address),
+            ClaimChange::Replaced(_) => panic!("another source"),
+            ClaimChange::Removed(_, target) => {
+                assert_eq!(target, address);
+                let at = noted.iter().position(|known| *known == address);
+                noted.remove(at.expect("it was there"));
+            }
+        }
+    }
+}
+
+/// The claims of a name, the only source of members.
+fn claims<P: Clone>(upstream: &Arc<Upstream<P>>) -> SourceClaims<P> {
+    SourceClaims {
+        claims: Arc::new(MemberClaims::new(upstream)),
+        source: ClaimSource::Name(0),
     }
 }
 
@@ -375,7 +387,7 @@ fn resolved_addresses_are_the_members_and_failures_change_nothing() {
         let noted = Noted::default();
         let name = HostName::new("origin.example", 7);
         let following = name_resolution::watch_name(
-            &upstream,
+            claims(&upstream),
             name,
             resolver.clone(),
             noted.clone(),
@@ -396,7 +408,7 @@ fn resolved_addresses_are_the_members_and_failures_change_nothing() {
             right.dedup();
             assert_eq!(members, right);
             let noted = noted.0.lock().expect("a lock");
-            let mut noted: Vec<_> = noted.iter().map(|(address, _)| *address).collect();
+            let mut noted = noted.clone();
             noted.sort_unstable();
             assert_eq!(noted, right);
         }
@@ -421,10 +433,10 @@ impl MemberFactory<Arc<ConnectionPool<Lines>>> for Pools {
         (self.0)(address)
     }
 
-    fn on_added(&mut self, _: MemberId, _: SocketAddr) {}
-
-    fn on_removed(&mut self, _: MemberId, pool: Arc<ConnectionPool<Lines>>) {
-        pool.disable_reuse();
+    fn on_change(&mut self, change: ClaimChange<Arc<ConnectionPool<Lines>>>, _: SocketAddr) {
+        if let ClaimChange::Removed(_, pool) = change {
+            pool.disable_reuse();
+        }
     }
 }
 
@@ -569,7 +581,8 @@ fn failed_requests_are_retried_and_nothing_leaks() {
             interval: ms(1_000),
             ..HostName::new("origin.example", 7)
         };
-        let following = name_resolution::watch_name(&upstream, name, resolver, pools, &case.local);
+        let claims = claims(&upstream);
+        let following = name_resolution::watch_name(claims, name, resolver, pools, &case.local);
         while upstream.with(|group| group.status(0).is_empty()) {
             case.run_for(100);
         }

@@ -128,8 +128,7 @@ impl HandlerKind for GatewayConnections {
     }
 
     fn config_applied(&self, config: &Config) {
-        let names = origins(config).map(|origin| &*origin.name).collect();
-        self.origins.retain_changes(&names);
+        self.origins.set_in_force(origins(config));
     }
 
     fn counts(&self) -> Vec<(&'static str, u64)> {

@@ -241,6 +241,7 @@ fn shared_state(
     store.store_purges().log_to(logger.clone());
     let store = store.with_variants_max(config.server.cache_variants_max);
     let store = Arc::new(store);
+    handler_runtime.config_applied(&config);
     handler_runtime.drop_changed(&store, &changes);
     let object_len_max = config.server.cache_object_len_max;
     let watcher = FolderWatcher::start(changes.clone());

@@ -12,6 +12,7 @@ use lowroad_http::status::StatusCode;
 use lowroad_origin::group::{
     AttemptOutcome, BalancingPolicy, GroupSettings, MemberId, NewMember, NoMember, PickRequest,
 };
+use lowroad_origin::member_claims::{ClaimChange, ClaimSource, MemberClaims, SourceClaims};
 use lowroad_origin::name_resolution::{self, HostName, MemberFactory, NameWatch, SystemResolver};
 use lowroad_origin::retry::{BodyReplay, FailureStage, ResponseProgress, RetryLimits};
 use lowroad_origin::{AcquireTimeouts, ServerAddress, Upstream, UpstreamAttempt};
@@ -241,8 +242,9 @@ fn group(
         Box::new(on_circuit_event),
     );
     let worker_handle = &servers.workers()[0];
+    let claims = Arc::new(MemberClaims::new(&upstream));
     let mut name_watches = Vec::new();
-    for upstream_address in &fastcgi.servers {
+    for (index, upstream_address) in fastcgi.servers.iter().enumerate() {
         let address = match upstream_address {
             At::Unix(path) => ServerAddress::Unix(path.clone()),
             At::Tcp(address) => ServerAddress::Tcp(*address),
@@ -258,9 +260,13 @@ fn group(
                     name: format!("FastCGI server {upstream_address}"),
                     notice: notice.clone(),
                 };
+                let source = SourceClaims {
+                    claims: claims.clone(),
+                    source: ClaimSource::Name(index),
+                };
                 let resolver = Arc::new(SystemResolver);
                 name_watches.push(name_resolution::watch_name(
-                    &upstream,
+                    source,
                     name,
                     resolver,
                     factory,
@@ -274,8 +280,10 @@ fn group(
             weight: 1,
             backup: false,
         };
-        let server = servers.get(address, fastcgi.connections_max);
-        upstream.with(|group| group.add(new, server, worker_handle.timers.now_ms()));
+        let source = ClaimSource::Configured(index);
+        let create = || servers.get(address.clone(), fastcgi.connections_max);
+        let now_ms = worker_handle.timers.now_ms();
+        claims.set(source, address.clone(), new, create, now_ms);
     }
     BackendMembers::Group {
         upstream,
@@ -313,10 +321,8 @@ impl MemberFactory<Arc<FastCgiServer>> for BackendFactory {
             .get(ServerAddress::Tcp(address), self.connections_max)
     }
 
-    fn on_added(&mut self, _: MemberId, _: SocketAddr) {}
-
     /// The connections are closed when the last request drops the server.
-    fn on_removed(&mut self, _: MemberId, _: Arc<FastCgiServer>) {}
+    fn on_change(&mut self, _: ClaimChange<Arc<FastCgiServer>>, _: SocketAddr) {}
 
     fn on_lookup_change(&mut self, failure: Option<&str>) {
         (self.notice)(&lookup_text(&self.name, failure), None);

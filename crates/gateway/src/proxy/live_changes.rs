@@ -62,7 +62,16 @@ impl LiveChanges {
         self.update(origin, &server.address, |state| {
             state.added = Some((server.weight, server.is_backup));
             state.mode = server.mode;
+            // An earlier change of a server at this address is not one of this server.
+            state.weight = None;
         });
+    }
+
+    /// Records that the configuration has a server that was added. Its mode and weight stay.
+    pub fn forget_added(&self, origin: &str, address: &str) {
+        if self.get(origin, address).added.is_some() {
+            self.update(origin, address, |state| state.added = None);
+        }
     }
 
     /// Forgets a server.
@@ -217,8 +226,22 @@ mod tests {
             mode: ServerMode::Drain,
         };
         changes.add("app", &server);
-        assert_eq!(changes.added("app"), [server]);
+        assert_eq!(changes.added("app"), [server.clone()]);
         assert_eq!(changes.added("web"), []);
+        // A server that is added again has no earlier weight, and keeps its mode when it is configured.
+        changes.change(
+            "app",
+            "a:1",
+            ServerChange {
+                mode: None,
+                weight: Some(Some(9)),
+            },
+        );
+        changes.add("app", &server);
+        assert_eq!(changes.get("app", "a:1").weight, None);
+        changes.forget_added("app", "a:1");
+        let state = changes.get("app", "a:1");
+        assert_eq!((state.mode, state.added), (ServerMode::Drain, None));
         changes.forget("app", "a:1");
         assert_eq!(changes.list(), []);
     }

@@ -1,6 +1,7 @@
 //! The registry of origins. Routes with equal origin settings share servers and connections, even across reloads.
 
 mod control;
+mod group_members;
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
@@ -15,9 +16,8 @@ use lowroad_config::{
 use lowroad_engine::WorkerHandle;
 use lowroad_handler::operator_notice::OperatorNotice;
 use lowroad_handler::upstream_status::UpstreamReport;
-use lowroad_origin::group::{
-    BalancingPolicy, CircuitEvent, GroupSettings, HealthSettings, MemberId, NewMember,
-};
+use lowroad_origin::group::{BalancingPolicy, CircuitEvent, GroupSettings, HealthSettings};
+use lowroad_origin::member_claims::{ClaimChange, ClaimSource, MemberClaims, SourceClaims};
 use lowroad_origin::name_resolution::{
     FirstLookups, HostName, MemberFactory, PendingLookup, SystemResolver, system_lookups,
     watch_name,
@@ -35,6 +35,8 @@ use super::dns::DnsResolver;
 use super::endpoint_counters::EndpointCounters;
 use super::h2::STREAMS_MAX;
 use super::link::OriginConnector;
+pub use group_members::GroupMembers;
+
 use super::live_changes::{ChangedMembers, LiveChanges};
 use super::mirror::MirrorCounters;
 use super::servers::{
@@ -64,7 +66,12 @@ pub struct OriginRegistry {
     changes: Arc<LiveChanges>,
     first_lookups: FirstLookups<LookupKey>,
     origins: Mutex<HashMap<(OriginConfig, ChangeTimes), Weak<OriginServers>>>,
+    /// The origins of the configuration in force.
+    in_force: Mutex<Vec<OriginInUse>>,
 }
+
+/// An origin with its servers, as long as a route uses them.
+type OriginInUse = (OriginConfig, Weak<OriginServers>);
 
 /// A host, a port, and the name servers.
 type LookupKey = (String, u16, Vec<SocketAddr>);
@@ -153,6 +160,7 @@ impl OriginRegistry {
             workers,
             counters: Arc::default(),
             origins: Mutex::default(),
+            in_force: Mutex::default(),
         })
     }
 
@@ -320,25 +328,18 @@ impl OriginRegistry {
             origin: origin.name.clone(),
             upstream: Arc::downgrade(&upstream),
         };
-        let mut name_watches = Vec::new();
-        let added = added.iter().map(|(server, transport, address)| {
-            let location = OriginLocation::Address(address.clone());
-            (server, transport.clone(), location)
+        let members = Arc::new(GroupMembers {
+            claims: Arc::new(MemberClaims::new(&upstream)),
+            changed,
+            checks: checks.clone(),
         });
-        for (server, mut transport, location) in found.into_iter().chain(added) {
+        let mut name_watches = Vec::new();
+        for (index, (server, mut transport, location)) in found.into_iter().enumerate() {
             transport.sticky = sticky.clone();
             let (host, port) = match location {
                 OriginLocation::Address(address) => {
-                    let new = NewMember {
-                        name: server.url.to_string().into(),
-                        weight: server.weight,
-                        backup: server.backup,
-                    };
-                    let endpoint = transport.create_endpoint(address, false);
-                    let now_ms = self.workers[0].timers.now_ms();
-                    let member = upstream.with(|group| group.add(new, endpoint, now_ms));
-                    changed.apply(member, now_ms);
-                    checks.iter().for_each(|checks| checks.begin(member));
+                    let source = ClaimSource::Configured(index);
+                    members.set(source, server, &transport, address);
                     continue;
                 }
                 OriginLocation::Name(host, port) => (host, port),
@@ -355,20 +356,30 @@ impl OriginRegistry {
             };
             let factory = OriginFactory {
                 transport,
-                checks: checks.clone(),
-                changed: changed.clone(),
+                members: members.clone(),
                 url: server.url.to_string(),
                 notice: notice.clone(),
+            };
+            let source = SourceClaims {
+                claims: members.claims.clone(),
+                source: ClaimSource::Name(index),
             };
             // One worker resolves all names; the others share the results.
             let worker_handle = &self.workers[0];
             name_watches.push(match dns {
-                Some(dns) => watch_name(&upstream, name, Arc::new(dns), factory, worker_handle),
+                Some(dns) => {
+                    let resolver = Arc::new(dns);
+                    watch_name(source, name, resolver, factory, worker_handle)
+                }
                 None => {
                     let resolver = Arc::new(SystemResolver);
-                    watch_name(&upstream, name, resolver, factory, worker_handle)
+                    watch_name(source, name, resolver, factory, worker_handle)
                 }
             });
+        }
+        for (server, mut transport, address) in added {
+            transport.sticky = sticky.clone();
+            members.set(ClaimSource::Operator, &server, &transport, address);
         }
         Ok(OriginMembers::Group(OriginGroup {
             hash: match &origin.balance {
@@ -380,6 +391,7 @@ impl OriginRegistry {
             upstream,
             workers: self.workers.clone(),
             name_watches,
+            members,
             checks,
         }))
     }
@@ -500,26 +512,23 @@ impl OriginTransport {
 /// Creates servers for the addresses to which a host name resolves.
 struct OriginFactory {
     transport: OriginTransport,
-    checks: Option<Arc<HealthChecks>>,
-    changed: ChangedMembers,
+    members: Arc<GroupMembers>,
     url: String,
     notice: OperatorNotice,
 }
 
 impl MemberFactory<Arc<OriginEndpoint>> for OriginFactory {
+    fn server_address(&self, address: SocketAddr) -> ServerAddress {
+        address_of(address, self.transport.from)
+    }
+
     fn create(&mut self, address: SocketAddr) -> Arc<OriginEndpoint> {
-        self.transport
-            .create_endpoint(address_of(address, self.transport.from), false)
+        let address = self.server_address(address);
+        self.transport.create_endpoint(address, false)
     }
 
-    fn on_added(&mut self, member: MemberId, _: SocketAddr) {
-        self.changed.apply(member, self.transport.now_ms());
-        self.checks.iter().for_each(|checks| checks.begin(member));
-    }
-
-    /// The pool is dropped with the last request that uses it, so no connection has to be closed here.
-    fn on_removed(&mut self, member: MemberId, _: Arc<OriginEndpoint>) {
-        self.checks.iter().for_each(|checks| checks.end(member));
+    fn on_change(&mut self, change: ClaimChange<Arc<OriginEndpoint>>, _: SocketAddr) {
+        self.members.follow(change, self.transport.now_ms());
     }
 
     fn on_lookup_change(&mut self, failure: Option<&str>) {
@@ -572,7 +581,7 @@ impl OriginLocation {
     fn new(url: &OriginUrl, from: Option<IpAddr>) -> OriginLocation {
         let (host, port) = match url {
             OriginUrl::Unix(path) => {
-                return OriginLocation::Address(ServerAddress::Unix(path.clone()));
+                return OriginLocation::Address(ServerAddress::Unix(path.clone()).canonical());
             }
             OriginUrl::Http { host, port, .. } => (host, *port),
         };
@@ -586,10 +595,12 @@ impl OriginLocation {
 }
 
 fn address_of(to: SocketAddr, from: Option<IpAddr>) -> ServerAddress {
-    match from {
+    let address = match from {
         None => ServerAddress::Tcp(to),
         Some(from) => ServerAddress::TcpFrom { to, from },
-    }
+    };
+    // Views, changes and pools identify a server by this form.
+    address.canonical()
 }
 
 fn settings(origin: &OriginConfig) -> GroupSettings {

@@ -22,6 +22,7 @@ use super::checks::HealthChecks;
 use super::endpoint_counters::EndpointCounters;
 use super::h2::H2Link;
 use super::link::{OriginConnector, unix_s};
+use super::origins::GroupMembers;
 use super::sticky::{SessionCookie, SessionCounters, SessionServer, StickySessions};
 
 /// An origin server at one address.
@@ -232,6 +233,8 @@ pub struct OriginGroup {
     pub sticky: Option<Arc<StickySessions>>,
     /// The tasks that resolve host names periodically.
     pub name_watches: Vec<NameWatch>,
+    /// The members by address.
+    pub members: Arc<GroupMembers>,
     /// The active health checks.
     pub checks: Option<Arc<HealthChecks>>,
     /// Counts how requests found their servers.

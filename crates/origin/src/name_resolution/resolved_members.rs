@@ -2,8 +2,6 @@
 
 use std::net::SocketAddr;
 
-use crate::group::MemberId;
-
 /// The resolved addresses that are members.
 pub struct ResolvedMembers {
     addresses: Vec<MemberAddress>,
@@ -13,18 +11,8 @@ pub struct ResolvedMembers {
 
 struct MemberAddress {
     address: SocketAddr,
-    member: MemberId,
     /// The number of successive answers without this address.
     misses: u32,
-}
-
-/// The changes that an answer requires.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct MemberChanges {
-    /// The addresses to be added.
-    pub added: Vec<SocketAddr>,
-    /// The members to be removed.
-    pub removed: Vec<MemberId>,
 }
 
 impl ResolvedMembers {
@@ -37,9 +25,9 @@ impl ResolvedMembers {
         }
     }
 
-    /// Applies an answer, and returns the changes. The caller must call [`ResolvedMembers::add`] for each new address.
-    pub fn update(&mut self, answer: &[SocketAddr]) -> MemberChanges {
-        let mut changes = MemberChanges::default();
+    /// Applies an answer, and returns the addresses that are no longer members.
+    pub fn update(&mut self, answer: &[SocketAddr]) -> Vec<SocketAddr> {
+        let mut removed = Vec::new();
         let misses_max = self.misses_max;
         self.addresses.retain_mut(|entry| {
             // A single answer without the address does not remove it.
@@ -48,7 +36,7 @@ impl ResolvedMembers {
             entry.misses = if is_missed { entry.misses + 1 } else { 0 };
             let is_retained = entry.misses < misses_max;
             if !is_retained {
-                changes.removed.push(entry.member);
+                removed.push(entry.address);
             }
             is_retained
         });
@@ -58,13 +46,12 @@ impl ResolvedMembers {
         answer.dedup();
         for address in answer {
             let is_member = self.addresses.iter().any(|entry| entry.address == address);
-            let count = self.addresses.len() + changes.added.len();
             // Existing members are never replaced by new addresses, so that members do not alternate.
-            if !is_member && count < self.addresses_max {
-                changes.added.push(address);
+            if !is_member && self.addresses.len() < self.addresses_max {
+                self.addresses.push(MemberAddress { address, misses: 0 });
             }
         }
-        changes
+        removed
     }
 
     /// Whether an address was missing in the last answer.
@@ -72,25 +59,15 @@ impl ResolvedMembers {
         self.addresses.iter().any(|entry| entry.misses > 0)
     }
 
-    /// The addresses with their members.
-    pub fn iter(&self) -> impl Iterator<Item = (SocketAddr, MemberId)> {
-        self.addresses.iter().map(|it| (it.address, it.member))
-    }
-
-    /// Records that a new address is a member.
-    pub fn add(&mut self, address: SocketAddr, member: MemberId) {
-        self.addresses.push(MemberAddress {
-            address,
-            member,
-            misses: 0,
-        });
+    /// The addresses that are members.
+    pub fn iter(&self) -> impl Iterator<Item = SocketAddr> {
+        self.addresses.iter().map(|it| it.address)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::group::{GroupSettings, MemberGroup, NewMember};
 
     fn at(number: u8) -> SocketAddr {
         SocketAddr::from(([192, 0, 2, number], 80))
@@ -98,20 +75,13 @@ mod tests {
 
     #[test]
     fn addresses_are_added_once_and_removed_after_misses_max() {
-        let mut group = MemberGroup::new(GroupSettings::default());
         let mut members = ResolvedMembers::new(2, 3);
         let mut tell = |answer: &[u8]| {
             let answer: Vec<_> = answer.iter().map(|number| at(*number)).collect();
-            let changes = members.update(&answer);
-            for address in &changes.added {
-                let new = NewMember {
-                    name: address.to_string().into(),
-                    weight: 1,
-                    backup: false,
-                };
-                members.add(*address, group.add(new, (), 0));
-            }
-            (changes.added, changes.removed.len())
+            let before: Vec<SocketAddr> = members.iter().collect();
+            let removed = members.update(&answer).len();
+            let added = members.iter().filter(|address| !before.contains(address));
+            (added.collect::<Vec<_>>(), removed)
         };
         assert_eq!(tell(&[2, 1, 2]), (vec![at(1), at(2)], 0));
         assert_eq!(tell(&[1]), (vec![], 0));

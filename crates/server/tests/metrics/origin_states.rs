@@ -277,6 +277,82 @@ fn server_is_added_and_removed() {
 }
 
 #[test]
+fn added_server_that_is_configured_later_is_one_server() {
+    let balanced = Balanced::start("");
+    let c = origin("c");
+    let address = address(&c);
+    balanced.command(&["add", "app", &address, "--weight", "9"]);
+    balanced.command(&["up", "app", &address]);
+    let urls = [&balanced.observed.origin, &balanced.b, &c].map(TestOrigin::url);
+    let reload = |urls: &[String]| {
+        let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
+        balanced.observed.configure(&tables(&urls, ""));
+        let reloaded = balanced.observed.call("POST", "/v1/reload", FULL);
+        assert_eq!(reloaded.status, 200, "{}", reloaded.text());
+    };
+    reload(&urls);
+    let server = balanced.server(&address);
+    assert_eq!(
+        (&server["added"], &server["weight"], &server["state"]),
+        (&json!(false), &json!(1), &json!("up"))
+    );
+    assert_eq!(balanced.command(&["show", "app"]).lines().count(), 3);
+    let names = (0..30).map(|_| balanced.observed.server.get("/").text());
+    assert_eq!(names.filter(|name| name == "c").count(), 10);
+    let target = format!("/v1/origins/app/servers/{address}");
+    let removed = balanced.observed.call("DELETE", &target, FULL);
+    assert_eq!(removed.status, 409, "{}", removed.text());
+    // The configuration decides from now on.
+    reload(&urls[..2]);
+    assert_eq!(balanced.answers(), "ab");
+    assert_eq!(balanced.observed.call("GET", &target, READ).status, 404);
+}
+
+#[test]
+fn waiting_request_keeps_no_servers_of_an_earlier_configuration_in_the_lists() {
+    let (release, wait): (Sender<()>, Receiver<()>) = channel();
+    let (begun, has_begun) = channel();
+    let (wait, begun) = (Mutex::new(wait), Mutex::new(begun));
+    let a = TestOrigin::start(move |request, stream| {
+        if request.target == "/slow" {
+            begun
+                .lock()
+                .expect("a lock")
+                .send(())
+                .expect("the test waits");
+            let _ = wait.lock().expect("a lock").recv();
+        }
+        stream.write_all(response("a").as_bytes()).is_ok()
+    });
+    let (b, c) = (origin("b"), origin("c"));
+    let before = tables(&[&a.url()], "");
+    let balanced = Balanced {
+        observed: ObservedServer::with(&before, a),
+        b,
+    };
+    let [a, b] = balanced.addresses();
+    let mut slow = balanced.observed.server.connect();
+    slow.send("GET /slow HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    has_begun.recv().expect("a request");
+    let (b_url, c_url) = (balanced.b.url(), c.url());
+    balanced
+        .observed
+        .configure(&tables(&[&b_url, &c_url], "tries = 2"));
+    let reload = balanced.observed.call("POST", "/v1/reload", FULL);
+    assert_eq!(reload.status, 200, "{}", reload.text());
+    let list = balanced.command(&["list"]);
+    assert!(!list.contains(&a) && list.lines().count() == 2, "{list}");
+    assert_eq!(balanced.patch(&a, &json!({ "state": "down" })).status, 404);
+    // The single server of the earlier configuration does not refuse another one.
+    let added = balanced.command(&["add", "app", &a]);
+    assert!(added.contains(&format!("app {a}: up, added")), "{added}");
+    balanced.command(&["down", "app", &b]);
+    assert_eq!(balanced.answers(), "ac");
+    release.send(()).expect("the origin waits");
+    assert_eq!(slow.response().text(), "a");
+}
+
+#[test]
 fn bad_changes_are_refused_and_counted_and_change_nothing() {
     let balanced = Balanced::start("");
     let [a, _] = balanced.addresses();

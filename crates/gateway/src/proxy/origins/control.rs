@@ -1,23 +1,29 @@
 //! The servers of origins for operators: lists them, takes them out of rotation, adds and removes some.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
-use lowroad_config::{OriginConfig, OriginServer, OriginUrl};
+use lowroad_config::{OriginConfig, OriginServer, OriginUrl, server_address};
 use lowroad_handler::origin_control::{
     AddedServer, KeptChange, OriginControl, OriginRefusal, OriginView, ServerChange, ServerMode,
     ServerView,
 };
 use lowroad_origin::ServerAddress;
-use lowroad_origin::group::{MemberHealth, MemberId, MemberMode, NewMember};
+use lowroad_origin::group::{MemberHealth, MemberMode};
+use lowroad_origin::member_claims::ClaimSource;
 
-use super::{OriginRegistry, OriginTransport, address_of, lock};
+use super::{
+    OriginInUse, OriginLocation, OriginRegistry, OriginTransport, address_of, lock,
+    modification_times,
+};
 use crate::proxy::live_changes::{self, ServerChanges};
 use crate::proxy::servers::{
     OnlyServer, OriginEndpoint, OriginGroup, OriginMembers, OriginServers,
 };
+
+/// The refusal of an address that is neither one of a network nor one of a socket.
+const NO_ADDRESS: &str = "a server's address is ADDRESS:PORT or unix:/PATH; names are configured";
 
 /// How many servers may be added to an origin.
 const ADDED_MAX: usize = 256;
@@ -26,15 +32,17 @@ const ADDED_MAX: usize = 256;
 pub(super) type AddedMember = (OriginServer, OriginTransport, ServerAddress);
 
 impl OriginRegistry {
-    /// The servers that operators have added to an origin.
+    /// The servers that operators have added to an origin, except those at configured addresses.
     ///
     /// # Errors
     /// As for `OriginRegistry::get`.
     pub(super) fn added_members(&self, origin: &OriginConfig) -> Result<Vec<AddedMember>, String> {
         let added = self.changes.added(&origin.name);
+        let configured = configured_addresses(origin);
         let members = added
             .iter()
-            .filter_map(|server| added_server(origin, server))
+            .filter_map(|server| added_server(origin, server).ok())
+            .filter(|(_, address)| !configured.contains(&address.to_string()))
             .map(|(server, address)| {
                 let transport = self.build_transport(origin, &server)?;
                 Ok((server, transport, address))
@@ -42,11 +50,47 @@ impl OriginRegistry {
         members.collect()
     }
 
-    /// The origins in use with this name: several if routes or configurations have different settings for it.
+    /// The origins of a configuration that is now in force: forgets changes of others, and the servers that operators
+    /// have added to an origin that has them in its configuration now.
+    pub fn set_in_force<'o>(&self, origins: impl Iterator<Item = &'o OriginConfig>) {
+        let origins: Vec<&OriginConfig> = origins.collect();
+        let mut named: Vec<OriginInUse> = Vec::new();
+        for origin in &origins {
+            // The routes of an origin share its servers.
+            if named.iter().any(|(known, _)| known == *origin) {
+                continue;
+            }
+            named.extend(
+                self.newest(origin)
+                    .map(|servers| ((*origin).clone(), servers)),
+            );
+            for address in configured_addresses(origin) {
+                self.changes.forget_added(&origin.name, &address);
+            }
+        }
+        let names = origins.iter().map(|origin| &*origin.name).collect();
+        self.changes.retain(&names);
+        *lock(&self.in_force) = named;
+    }
+
+    /// The servers of an origin: those with the present TLS files, if there are several.
+    fn newest(&self, origin: &OriginConfig) -> Option<Weak<OriginServers>> {
+        let times = modification_times(&origin.tls);
+        let origins = lock(&self.origins);
+        let mut same = origins
+            .iter()
+            .filter(|((known, _), servers)| known == origin && servers.strong_count() > 0);
+        let present = same.clone().find(|((_, known), _)| *known == times);
+        // A file may have been replaced since the servers were created.
+        present
+            .or_else(|| same.next())
+            .map(|(_, servers)| servers.clone())
+    }
+
+    /// The origins in force with this name: several if routes have different settings for it.
     fn named(&self, name: &str) -> Result<Vec<(OriginConfig, Arc<OriginServers>)>, OriginRefusal> {
-        let in_use = self.in_use();
-        // A reload keeps the servers of the previous configuration until its last request has ended; they are changed, too.
-        let (named, others): (Vec<_>, Vec<_>) = in_use
+        let (named, others): (Vec<_>, Vec<_>) = self
+            .in_force()
             .into_iter()
             .partition(|(origin, _)| origin.name == name);
         if named.is_empty() {
@@ -55,6 +99,23 @@ impl OriginRegistry {
             return Err(OriginRefusal::UnknownOrigin(names.into_iter().collect()));
         }
         Ok(named)
+    }
+
+    /// The origins of the configuration in force.
+    fn in_force(&self) -> Vec<(OriginConfig, Arc<OriginServers>)> {
+        let origins = lock(&self.in_force);
+        let in_use = origins
+            .iter()
+            .filter_map(|(origin, servers)| Some((origin.clone(), servers.upgrade()?)));
+        in_use.collect()
+    }
+
+    /// The origins with this name that any request may use.
+    fn all_named(&self, name: &str) -> Vec<(OriginConfig, Arc<OriginServers>)> {
+        // A reload keeps the servers of the previous configuration until its last request has ended; they are changed, too.
+        let mut in_use = self.in_use();
+        in_use.retain(|(origin, _)| origin.name == name);
+        in_use
     }
 
     fn in_use(&self) -> Vec<(OriginConfig, Arc<OriginServers>)> {
@@ -69,12 +130,7 @@ impl OriginRegistry {
         self.workers[0].timers.now_ms()
     }
 
-    fn add_views(
-        &self,
-        origin: &OriginConfig,
-        servers: &OriginServers,
-        views: &mut BTreeMap<String, ServerView>,
-    ) {
+    fn add_views(&self, servers: &OriginServers, views: &mut BTreeMap<String, ServerView>) {
         let group = match servers.members() {
             OriginMembers::One(only) => {
                 let view = only_view(only);
@@ -84,17 +140,11 @@ impl OriginRegistry {
             OriginMembers::Group(group) => group,
         };
         for view in group_views(group, self.now_ms()) {
-            let is_added = self
-                .changes
-                .get(&origin.name, &view.address)
-                .added
-                .is_some();
             let requests = view.requests;
             let merged = views.entry(view.address.clone()).or_insert(ServerView {
                 requests: None,
                 ..view
             });
-            merged.is_added = is_added;
             // The requests of routes with different settings for the origin are counted apart.
             merged.requests = Some(merged.requests.unwrap_or(0) + requests.unwrap_or(0));
         }
@@ -105,9 +155,9 @@ impl OriginControl for OriginRegistry {
     fn views(&self) -> Vec<OriginView> {
         // Sorted, so that two listings of the same state have the same order and the same tag.
         let mut origins = BTreeMap::<String, BTreeMap<String, ServerView>>::new();
-        for (origin, servers) in self.in_use() {
-            let views = origins.entry(origin.name.clone()).or_default();
-            self.add_views(&origin, &servers, views);
+        for (origin, servers) in self.in_force() {
+            let views = origins.entry(origin.name).or_default();
+            self.add_views(&servers, views);
         }
         let views = origins.into_iter().map(|(name, servers)| OriginView {
             name,
@@ -136,7 +186,7 @@ impl OriginControl for OriginRegistry {
         }
         // Recorded first: a member that appears meanwhile gets the change when it is added, or below.
         let state = self.changes.change(origin, address, change);
-        for (_, servers) in &named {
+        for (_, servers) in &self.all_named(origin) {
             apply(servers, address, state, self.now_ms());
         }
         Ok(())
@@ -145,9 +195,7 @@ impl OriginControl for OriginRegistry {
     fn add_server(&self, origin: &str, server: &AddedServer) -> Result<(), OriginRefusal> {
         let named = self.named(origin)?;
         let (config, _) = &named[0];
-        let Some((_, address)) = added_server(config, server) else {
-            return Err(OriginRefusal::InvalidAddress);
-        };
+        let (_, address) = added_server(config, server).map_err(OriginRefusal::InvalidAddress)?;
         // The form in which addresses are listed.
         let server = AddedServer {
             address: address.to_string(),
@@ -167,18 +215,15 @@ impl OriginControl for OriginRegistry {
         }
         // Recorded first, so that a group that is created meanwhile has the server.
         self.changes.add(origin, &server);
-        for (config, servers) in &named {
-            if let (Some(group), Some((added, address))) =
+        for (config, servers) in &self.all_named(origin) {
+            if let (Some(group), Ok((added, address))) =
                 (servers.group(), added_server(config, &server))
                 // The files of TLS were read for the other servers; one that has vanished since is reported by a reload.
-                && let Ok(transport) = self.build_transport(config, &added)
+                && let Ok(mut transport) = self.build_transport(config, &added)
             {
-                add_member(
-                    group,
-                    (added, transport, address),
-                    server.mode,
-                    self.now_ms(),
-                );
+                transport.sticky = group.sticky.clone();
+                let source = ClaimSource::Operator;
+                group.members.set(source, &added, &transport, address);
             }
         }
         Ok(())
@@ -186,7 +231,14 @@ impl OriginControl for OriginRegistry {
 
     fn remove_server(&self, origin: &str, address: &str) -> Result<(), OriginRefusal> {
         let named = self.named(origin)?;
-        if self.changes.get(origin, address).added.is_none() {
+        let is_added = named.iter().any(|(_, servers)| {
+            let mut views = servers
+                .group()
+                .into_iter()
+                .flat_map(|group| group_views(group, 0));
+            views.any(|view| view.address == address && view.is_added)
+        });
+        if !is_added {
             let addresses: Vec<String> = named
                 .iter()
                 .flat_map(|(_, servers)| addresses(servers))
@@ -198,15 +250,18 @@ impl OriginControl for OriginRegistry {
         }
         // Forgotten first, so that no group that is created meanwhile gets it again.
         self.changes.forget(origin, address);
-        for group in named.iter().filter_map(|(_, servers)| servers.group()) {
-            let removed = group.upstream.with(|members| {
-                let member = members.find(|endpoint| has_address(endpoint, address))?;
-                members.remove(member)?;
-                Some(member)
-            });
-            if let (Some(member), Some(checks)) = (removed, &group.checks) {
-                checks.end(member);
-            }
+        for (_, servers) in &self.all_named(origin) {
+            let Some(group) = servers.group() else {
+                continue;
+            };
+            let Some(address) = find_address(servers, address) else {
+                continue;
+            };
+            let change = group
+                .members
+                .claims
+                .release(ClaimSource::Operator, &address);
+            group.members.follow(change, self.now_ms());
         }
         Ok(())
     }
@@ -218,29 +273,41 @@ impl OriginControl for OriginRegistry {
     fn restore_changes(&self, changes: &[KeptChange]) {
         self.changes.restore(changes);
     }
-
-    fn retain_changes(&self, names: &HashSet<&str>) {
-        self.changes.retain(names);
-    }
 }
 
-/// The configuration of an added server, with its address; `None` if the address is malformed.
+/// The fixed addresses in the configuration of an origin, in the form in which they are listed.
+fn configured_addresses(origin: &OriginConfig) -> Vec<String> {
+    let locations = origin
+        .servers
+        .iter()
+        .map(|server| OriginLocation::new(&server.url, origin.from));
+    let addresses = locations.filter_map(|location| match location {
+        OriginLocation::Address(address) => Some(address.to_string()),
+        OriginLocation::Name(..) => None,
+    });
+    addresses.collect()
+}
+
+/// The configuration of an added server, with its address.
+///
+/// # Errors
+/// Why the address can't be used.
 fn added_server(
     origin: &OriginConfig,
     added: &AddedServer,
-) -> Option<(OriginServer, ServerAddress)> {
+) -> Result<(OriginServer, ServerAddress), &'static str> {
     let (url, address) = match added.address.strip_prefix("unix:") {
-        Some(path) if path.starts_with('/') => {
-            let path = PathBuf::from(path);
+        Some(path) => {
+            let path = server_address::unix_path(path)?;
             (OriginUrl::Unix(path.clone()), ServerAddress::Unix(path))
         }
-        Some(_) => return None,
         // Only names in the configuration are looked up.
         None => {
-            let address: SocketAddr = added.address.parse().ok()?;
+            let address: SocketAddr = added.address.parse().map_err(|_| NO_ADDRESS)?;
+            server_address::check(address.ip(), address.port())?;
             let url = OriginUrl::Http {
                 encrypted: origin.is_encrypted(),
-                host: address.ip().to_string(),
+                host: address.ip().to_canonical().to_string(),
                 port: address.port(),
             };
             (url, address_of(address, origin.from))
@@ -251,25 +318,16 @@ fn added_server(
         weight: added.weight,
         backup: added.is_backup,
     };
-    Some((server, address))
+    Ok((server, address.canonical()))
 }
 
-fn add_member(group: &OriginGroup, added: AddedMember, mode: ServerMode, now_ms: u64) {
-    let (server, mut transport, address) = added;
-    transport.sticky = group.sticky.clone();
-    let new = NewMember {
-        name: server.url.to_string().into(),
-        weight: server.weight,
-        backup: server.backup,
-    };
-    let endpoint = transport.create_endpoint(address, false);
-    let mode = live_changes::member_mode(mode);
-    let member = group.upstream.with(|members| {
-        let member = members.add(new, endpoint, now_ms);
-        members.set_mode(member, mode, now_ms);
-        member
-    });
-    group.checks.iter().for_each(|checks| checks.begin(member));
+/// The address of the member with this text.
+fn find_address(servers: &OriginServers, address: &str) -> Option<ServerAddress> {
+    let upstream = &servers.group()?.upstream;
+    upstream.with(|group| {
+        let member = group.find(|endpoint| has_address(endpoint, address))?;
+        Some(group.target(member)?.pool().address().clone())
+    })
 }
 
 fn has_address(endpoint: &OriginEndpoint, address: &str) -> bool {
@@ -288,7 +346,7 @@ fn addresses(servers: &OriginServers) -> Vec<String> {
     }
 }
 
-/// Applies a change to all members at an address: a name and an address may both be configured.
+/// Applies a change to the member at an address.
 fn apply(servers: &OriginServers, address: &str, state: ServerChanges, now_ms: u64) {
     match servers.members() {
         OriginMembers::One(only) => {
@@ -297,16 +355,8 @@ fn apply(servers: &OriginServers, address: &str, state: ServerChanges, now_ms: u
             }
         }
         OriginMembers::Group(group) => {
-            // A name may resolve to the address of another server of the origin.
-            let members: Vec<MemberId> = group.upstream.with(|members| {
-                let statuses = members.status(now_ms);
-                let at_address = statuses.iter().filter(|it| {
-                    let target = members.target(it.member);
-                    target.is_some_and(|endpoint| has_address(endpoint, address))
-                });
-                at_address.map(|it| it.member).collect()
-            });
-            for member in members {
+            let find = |endpoint: &Arc<OriginEndpoint>| has_address(endpoint, address);
+            if let Some(member) = group.upstream.with(|members| members.find(find)) {
                 live_changes::set_member(&group.upstream, member, state, now_ms);
             }
         }
@@ -342,7 +392,9 @@ fn group_views(group: &OriginGroup, now_ms: u64) -> Vec<ServerView> {
             MemberMode::Drain => ServerMode::Drain,
             MemberMode::Down => ServerMode::Down,
         };
+        let source = group.members.claims.find(endpoint.pool().address());
         ServerView {
+            is_added: source.is_some_and(|(_, source)| source == ClaimSource::Operator),
             is_available: status.health.is_available(),
             state: status.health.to_string(),
             is_backup: status.backup,
@@ -373,3 +425,6 @@ fn endpoint_view(endpoint: &OriginEndpoint, mode: ServerMode) -> ServerView {
         latest_failure: endpoint.latest_failure(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -228,7 +228,7 @@ fn refused(refusal: OriginRefusal) -> AdminProblem {
     // A missing origin or server is a wrong path; the others contradict the present state.
     let status = match &refusal {
         OriginRefusal::UnknownOrigin(_) | OriginRefusal::UnknownServer(_) => StatusCode::NOT_FOUND,
-        OriginRefusal::InvalidAddress => StatusCode::BAD_REQUEST,
+        OriginRefusal::InvalidAddress(_) => StatusCode::BAD_REQUEST,
         OriginRefusal::NoGroup
         | OriginRefusal::Exists
         | OriginRefusal::IsConfigured
