@@ -25,6 +25,13 @@ pub fn json(value: &serde_json::Value) -> Result<(), String> {
     out(String::from_utf8_lossy(&text))
 }
 
+/// The text with characters escaped that a terminal obeys instead of showing them, except line breaks.
+pub fn visible(text: &str) -> String {
+    let mut visible = Vec::new();
+    escape_json(text, &mut visible);
+    String::from_utf8_lossy(&visible).into_owned()
+}
+
 /// Prints a line for the operator to standard error.
 pub fn note(text: impl Display) {
     // If writing to standard error fails, the error can't be reported.

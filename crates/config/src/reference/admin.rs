@@ -69,7 +69,7 @@ Prometheus and for other machines. [Observing a server](../observe.md) describes
     ],
     notes: r#"
 Clients send `Authorization: Bearer TOKEN`, unless their certificate suffices. A missing or wrong token gets 401. An address that sends more than 10 wrong tokens in a minute
-gets 429 for every request until the minute is over.
+gets 429 for every token, even a right one, until the time in `Retry-After`: one more attempt each 6 seconds.
 
 ```toml
 [admin]

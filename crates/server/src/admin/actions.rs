@@ -31,9 +31,12 @@ use crate::metrics::snapshot_json;
 use crate::metrics::snapshot_notes::SnapshotNotes;
 use crate::running_server::{RunningServer, lock};
 use crate::status;
+use crate::upgrade::control;
 
 /// The OpenAPI document of the service.
 pub const OPENAPI: &str = include_str!("openapi.json");
+/// The refusal of a command during a reload.
+const RELOADING: &str = "a reload is in progress; try again when it has ended";
 /// Capacity of the response stream of `stop`; its text is far shorter.
 const STOP_LEN_MAX: usize = 1024;
 /// The interval between the snapshots of an event stream.
@@ -50,6 +53,8 @@ pub struct AdminActions {
     read_events: EventStreams,
     /// The response streams of `stop`, which stay open until the process ends.
     stop_responses: Mutex<Vec<BodySender>>,
+    /// The refusal of further commands while one waits for the main thread.
+    busy: Mutex<Option<&'static str>>,
 }
 
 impl AdminActions {
@@ -68,6 +73,7 @@ impl AdminActions {
             full_events: EventStreams::default(),
             read_events: EventStreams::default(),
             stop_responses: Mutex::default(),
+            busy: Mutex::default(),
         }
     }
 
@@ -100,8 +106,8 @@ impl AdminActions {
             AdminOperation::Explain => self.explain(request),
             AdminOperation::Purge => self.purge(request),
             AdminOperation::Maintenance => self.maintenance(request),
-            AdminOperation::Reload => self.command(MainEvent::Reload),
-            AdminOperation::Upgrade => self.command(MainEvent::Upgrade),
+            AdminOperation::Reload => self.command(MainEvent::Reload, RELOADING),
+            AdminOperation::Upgrade => self.command(MainEvent::Upgrade, control::IN_PROGRESS),
             AdminOperation::Stop => self.stop(),
             AdminOperation::Sites => Ok(sites::list(&lock(&self.running))),
             AdminOperation::Certificates => Ok(certificates::list(&lock(&self.running))),
@@ -312,8 +318,25 @@ impl AdminActions {
         Ok(AdminReply::text(text))
     }
 
-    /// Sends a command to the main thread and waits for its result.
-    fn command(&self, event: impl FnOnce(CommandReply) -> MainEvent) -> AdminOutcome {
+    /// Sends a command to the main thread and waits for its result. Only one command waits at a time, since each occupies a
+    /// helper thread: `busy` is the refusal of others.
+    fn command(
+        &self,
+        event: impl FnOnce(CommandReply) -> MainEvent,
+        busy: &'static str,
+    ) -> AdminOutcome {
+        let mut waiting = self.busy.lock().unwrap_or_else(|it| it.into_inner());
+        if let Some(refusal) = *waiting {
+            return Err(AdminProblem::new(StatusCode::CONFLICT, refusal));
+        }
+        *waiting = Some(busy);
+        drop(waiting);
+        let outcome = self.wait_for_main(event);
+        *self.busy.lock().unwrap_or_else(|it| it.into_inner()) = None;
+        outcome
+    }
+
+    fn wait_for_main(&self, event: impl FnOnce(CommandReply) -> MainEvent) -> AdminOutcome {
         let (done, result) = channel();
         // During a shutdown the main thread is gone: the message is dropped with its sender, so `recv` fails.
         let _ = self.events_to_main.send(event(done));

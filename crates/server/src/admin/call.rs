@@ -50,6 +50,12 @@ impl AdminCall {
                 format!("{media_type}: send the change as application/json"),
             ));
         }
+        // Otherwise an array would be accepted as well, as the members in the order of the type.
+        if self.body.trim_ascii_start().first() != Some(&b'{') {
+            return Err(AdminProblem::bad_request(
+                "the body can't be used: it is not a JSON object",
+            ));
+        }
         serde_json::from_slice(&self.body)
             .map_err(|error| AdminProblem::bad_request(format!("the body can't be used: {error}")))
     }
@@ -113,6 +119,11 @@ mod tests {
             ("", None, 400),
             ("{", None, 400),
             ("{\"weight\":3}x", None, 400),
+            ("[3]", None, 400),
+            (" [3]", None, 400),
+            ("null", None, 400),
+            ("{\"weight\":[3]}", None, 400),
+            ("{\"weight\":3,\"weight\":4}", None, 400),
             ("{\"weight\":-1}", None, 400),
             ("{\"weight\":3,\"wait\":1}", None, 400),
             ("{\"weight\":3}", Some("text/plain"), 415),

@@ -10,6 +10,8 @@ use lowroad_http::limits::RequestLimits;
 use lowroad_http::method::Method;
 use lowroad_http::status::StatusCode;
 
+use crate::terminal_output::visible;
+
 /// Maximum bytes of one read.
 const READ_LEN: usize = 16 * 1024;
 /// Maximum length of a response; explanations and counters are far shorter.
@@ -40,7 +42,8 @@ impl AdminResponse {
             .as_ref()
             .and_then(|problem| problem.get("detail")?.as_str());
         Err(match detail {
-            Some(detail) => detail.to_owned(),
+            // It may repeat names and addresses that a client has chosen.
+            Some(detail) => visible(detail),
             None => format!("the server answered with status {}", self.status.code()),
         })
     }

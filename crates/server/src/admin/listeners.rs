@@ -26,14 +26,15 @@ use lowroad_tls_listener::{TlsEndpoint, TlsListeners};
 use super::access::AdminAccess;
 use super::actions::{AdminActions, EVENT_INTERVAL};
 use super::admin_socket::AdminSocket;
+use super::audit::RefusalAudit;
 use super::counters::AdminCounters;
-use super::service::{AdminMailbox, AdminService, TCP_LISTENER, UNIX_LISTENER};
+use super::service::{AdminHelpers, AdminMailbox, AdminService, TCP_LISTENER, UNIX_LISTENER};
 use crate::events::MainEvent;
 use crate::running_server::{RunningServer, lock};
 use crate::upgrade::predecessor::Predecessor;
 
-/// Helper threads for operations. If two of them wait, for example for a reload and a purge, scrapes are still
-/// answered.
+/// Helper threads for operations that may wait, such as reloads and purges, and for all others: scrapes and changes are
+/// answered however many purges wait.
 const HELPER_COUNT: usize = 4;
 /// How long responses may last after a successor has taken over.
 const DRAIN_MS: u64 = 5_000;
@@ -169,7 +170,11 @@ impl AdminListeners {
         let actions = AdminActions::new(running, events, self.access.clone(), counters.clone());
         let actions = Arc::new(actions);
         // Not the workers' pool: their file reads must not wait behind a reload.
-        let helpers = HelperPool::start_as("admin", HELPER_COUNT)?;
+        let helpers = AdminHelpers {
+            quick: HelperPool::start_as("admin", HELPER_COUNT)?,
+            waiting: HelperPool::start_as("admin-wait", HELPER_COUNT)?,
+        };
+        let refusals = Arc::new(RefusalAudit::new(logger.clone()));
         let unix = match &self.unix {
             Ok(socket) => Some(socket.serve()?),
             Err(_) => None,
@@ -188,6 +193,7 @@ impl AdminListeners {
                 counters: counters.clone(),
                 actions: actions.clone(),
                 helpers: helpers.clone(),
+                refusals: refusals.clone(),
                 tls: self.tls.clone(),
                 mailboxes: self.mailboxes.clone(),
                 _is_running: is_running.clone(),
@@ -221,7 +227,8 @@ struct AdminWorkerParts {
     access: Arc<AdminAccess>,
     counters: Arc<AdminCounters>,
     actions: Arc<AdminActions>,
-    helpers: HelperPool,
+    helpers: AdminHelpers,
+    refusals: Arc<RefusalAudit>,
     tls: Option<Arc<TlsEndpoint>>,
     mailboxes: SharedMailboxes,
     /// Dropped when the loop has ended.
@@ -231,7 +238,7 @@ struct AdminWorkerParts {
 impl AdminWorkerParts {
     /// Runs the event loop until the process ends or a successor has taken over.
     fn run(&self) -> io::Result<()> {
-        let driver = EpollDriver::new(self.helpers.clone())?;
+        let driver = EpollDriver::new(self.helpers.quick.clone())?;
         let mailbox: AdminMailbox = WorkerMailbox::new(driver.waker());
         // A copy, since the loop may be started again after a panic and needs the descriptor then.
         let (id, socket) = match &self.listener {
@@ -246,6 +253,7 @@ impl AdminWorkerParts {
             self.access.clone(),
             self.counters.clone(),
             self.helpers.clone(),
+            self.refusals.clone(),
             mailbox.clone(),
             self.tls.clone(),
         );

@@ -217,6 +217,28 @@ impl AdminRequest {
         )
     }
 
+    /// Whether the operation compares If-Match with the tag of the settings that it changes.
+    pub fn has_condition(&self) -> bool {
+        matches!(
+            self.entry.operation,
+            AdminOperation::AddServer
+                | AdminOperation::ChangeServer
+                | AdminOperation::RemoveServer
+                | AdminOperation::ChangeLog
+        )
+    }
+
+    /// Whether the operation may wait for applications, for another process or for the disk.
+    pub fn may_wait(&self) -> bool {
+        matches!(
+            self.entry.operation,
+            AdminOperation::Reload
+                | AdminOperation::Upgrade
+                | AdminOperation::Purge
+                | AdminOperation::Explain
+        )
+    }
+
     /// The value of the first parameter with this name.
     pub fn parameter(&self, name: &str) -> Option<&str> {
         self.all(name).next()

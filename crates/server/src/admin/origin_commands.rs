@@ -125,7 +125,8 @@ fn server_line(origin: &str, server: &Value) -> String {
     if let Some(failure) = server["latest_failure"].as_str() {
         line += &format!("; latest failure: {failure}");
     }
-    line + "\n"
+    // Addresses and failures are texts of others, and a line break in them must not look like another server.
+    terminal_output::visible(&line.replace(['\n', '\t'], " ")) + "\n"
 }
 
 fn list<'v>(value: &'v Value, member: &str) -> impl Iterator<Item = &'v Value> {
@@ -151,6 +152,13 @@ mod tests {
             server_line("app", &server),
             "app 10.0.0.1:80: draining, weight 3 (configured: 1), 2 requests, 1 connections\n"
         );
+        server["address"] = "unix:/a\u{9b}2J\nb".into();
+        let line = server_line("app\u{202e}", &server);
+        assert!(
+            line.starts_with("app\\u202e unix:/a\\u009b2J b: draining"),
+            "{line}"
+        );
+        server["address"] = "10.0.0.1:80".into();
         server["state"] = "up".into();
         server["health"] = "up".into();
         server["requests"] = Value::Null;

@@ -46,6 +46,11 @@ impl ReceivedBody {
         }
     }
 
+    /// The request, without its body.
+    pub fn call(&self) -> &AdminCall {
+        &self.call
+    }
+
     /// Takes the bytes that have arrived.
     pub fn receive(mut self) -> BodyReception {
         loop {

@@ -16,13 +16,14 @@ use lowroad_engine::tls_session::TlsSession;
 use lowroad_engine::worker::{MailboxMessage, WorkerMessage};
 use lowroad_engine::{Exchange, HttpService, ListenerId, ResponseWriter, ServiceOutcome};
 use lowroad_http::h1::BodyLen;
+use lowroad_http::method::Method;
 use lowroad_http::request::{PartialRequest, Request, RequestTarget};
 use lowroad_http::status::StatusCode;
 use lowroad_tls_listener::TlsEndpoint;
 
 use super::access::{AdminAccess, AdminCredentials};
 use super::actions::AdminActions;
-use super::audit::AuditedChange;
+use super::audit::{AuditedChange, RefusalAudit};
 use super::call::{AdminCall, AdminClient};
 use super::counters::AdminCounters;
 use super::operations::{AdminPermission, AdminRequest};
@@ -88,12 +89,23 @@ impl AdminReply {
     }
 }
 
+/// The helper threads that perform operations. Operations that may wait have their own, so that they can't keep the others
+/// from being performed.
+#[derive(Clone)]
+pub struct AdminHelpers {
+    /// For operations that end soon.
+    pub quick: HelperPool,
+    /// For operations that may wait.
+    pub waiting: HelperPool,
+}
+
 /// Authorizes and answers the requests of operators.
 pub struct AdminService {
     actions: Arc<AdminActions>,
     access: Arc<AdminAccess>,
     counters: Arc<AdminCounters>,
-    helpers: HelperPool,
+    helpers: AdminHelpers,
+    refusals: Arc<RefusalAudit>,
     mailbox: AdminMailbox,
     /// TLS of [`TCP_LISTENER`].
     tls: Option<Arc<TlsEndpoint>>,
@@ -105,7 +117,8 @@ impl AdminService {
         actions: Arc<AdminActions>,
         access: Arc<AdminAccess>,
         counters: Arc<AdminCounters>,
-        helpers: HelperPool,
+        helpers: AdminHelpers,
+        refusals: Arc<RefusalAudit>,
         mailbox: AdminMailbox,
         tls: Option<Arc<TlsEndpoint>>,
     ) -> AdminService {
@@ -114,6 +127,7 @@ impl AdminService {
             access,
             counters,
             helpers,
+            refusals,
             mailbox,
             tls,
         }
@@ -133,26 +147,28 @@ impl AdminService {
             true => self.tcp_client(request, exchange, &admin_request)?,
             false => AdminClient {
                 permission: AdminPermission::Full,
-                // The socket is open to its owner and to root only, so there are two users at most.
-                name: match exchange.peer_user {
-                    Some(user) => format!("uid {user}"),
-                    None => "the Unix socket".to_owned(),
-                },
+                name: peer_name(exchange),
             },
         };
-        // As the client has sent it, so that the audit can be compared with the client's own log.
-        let mut target = format!("{} {}", request.method.as_str(), lossy(Some(path)));
-        if let Some(query) = query {
-            target += &format!("?{}", lossy(Some(query)));
+        let admin_request = admin_request?;
+        let if_match = list_field(request, "If-Match");
+        // A client that sends a condition relies on it.
+        if if_match.is_some()
+            && admin_request.entry.permission == AdminPermission::Full
+            && !admin_request.has_condition()
+        {
+            return Err(AdminProblem::bad_request(format!(
+                "{} has no ETag; send it without If-Match",
+                admin_request.entry.path
+            )));
         }
-        let text = |name| field(request, name).map(|value| lossy(Some(value)));
         Ok(Box::new(AdminCall {
-            request: admin_request?,
+            request: admin_request,
             client,
-            target,
+            target: target_text(request),
             accept: lossy(field(request, "Accept")),
-            if_match: text("If-Match"),
-            content_type: text("Content-Type"),
+            if_match,
+            content_type: field(request, "Content-Type").map(|value| lossy(Some(value))),
             body: Vec::new(),
         }))
     }
@@ -169,6 +185,12 @@ impl AdminService {
             |_| AdminPermission::Read,
             |admin_request| admin_request.entry.permission,
         );
+        // Two of them could be read differently by a proxy and by this server.
+        if fields(request, "Authorization").count() > 1 {
+            return Err(AdminProblem::bad_request(
+                "several Authorization fields; send one",
+            ));
+        }
         let tls = exchange.tls.as_deref();
         let credentials = AdminCredentials {
             peer: exchange.peer,
@@ -204,12 +226,16 @@ impl AdminService {
         response: &mut ResponseWriter<'_>,
     ) -> ServiceOutcome<AdminPending, ()> {
         let (actions, mailbox) = (self.actions.clone(), self.mailbox.clone());
+        let helpers = match call.request.may_wait() {
+            true => &self.helpers.waiting,
+            false => &self.helpers.quick,
+        };
         // The operation may wait for the disk or for the main thread, which an event loop must not.
         let job = move || {
             let reply = AdminEvent::Reply(actions.run(&call));
             mailbox.post(MailboxMessage::Outcome(id, reply));
         };
-        if self.helpers.submit(job).is_ok() {
+        if helpers.submit(job).is_ok() {
             return deferred(AdminPending::Running);
         }
         let detail = "too many requests of operators are waiting";
@@ -285,7 +311,15 @@ impl HttpService for AdminService {
     ) -> ServiceOutcome<AdminPending, ()> {
         let call = match self.admitted(request, exchange) {
             Ok(call) => call,
-            Err(problem) => return self.refuse_with(&problem, response),
+            Err(problem) => {
+                // The operation is not performed, so it writes no line itself.
+                if !matches!(request.method, Method::Get | Method::Head) {
+                    let target = target_text(request);
+                    let by = peer_name(exchange);
+                    self.refusals.write(exchange, &by, &target, &problem);
+                }
+                return self.refuse_with(&problem, response);
+            }
         };
         // An operation without a body ignores one, which the engine then drops.
         if let Some(body) = exchange.body.take_if(|_| call.request.takes_body()) {
@@ -330,24 +364,35 @@ impl HttpService for AdminService {
     fn refuse(
         &mut self,
         why: ConnectionRefusal,
-        _: &PartialRequest<'_>,
-        _: &mut Exchange,
+        request: &PartialRequest<'_>,
+        exchange: &mut Exchange,
         response: &mut ResponseWriter<'_>,
     ) -> Option<()> {
-        let problem = match why {
-            ConnectionRefusal::Request(refusal) => {
-                AdminProblem::new(refusal.status(), refusal.as_str())
-            }
-            ConnectionRefusal::Timeout => {
-                AdminProblem::new(StatusCode::REQUEST_TIMEOUT, "the request came too slowly")
-            }
-            ConnectionRefusal::Overload => {
-                AdminProblem::new(StatusCode::SERVICE_UNAVAILABLE, "too many connections")
-            }
-            ConnectionRefusal::ClearText => {
-                AdminProblem::bad_request("this address speaks TLS; use https://")
-            }
-        };
+        let problem = connection_problem(why);
+        self.counters.count_problem(problem.status);
+        if !matches!(request.method, b"" | b"GET" | b"HEAD") {
+            let [method, target] = [request.method, request.target].map(|it| lossy(Some(it)));
+            let target = format!("{method} {target}");
+            let by = peer_name(exchange);
+            self.refusals.write(exchange, &by, &target, &problem);
+        }
+        refuse(&problem, response);
+        None
+    }
+
+    fn refuse_pending(
+        &mut self,
+        why: ConnectionRefusal,
+        pending: AdminPending,
+        exchange: &mut Exchange,
+        response: &mut ResponseWriter<'_>,
+    ) -> Option<()> {
+        let problem = connection_problem(why);
+        if let AdminPending::Receiving(received) = &pending {
+            let call = received.call();
+            let by = &call.client.name;
+            self.refusals.write(exchange, by, &call.target, &problem);
+        }
         self.counters.count_problem(problem.status);
         refuse(&problem, response);
         None
@@ -358,10 +403,63 @@ impl HttpService for AdminService {
     fn turn_ended(&mut self, _: u64) {}
 }
 
+/// The problem of a request that the engine refuses.
+fn connection_problem(why: ConnectionRefusal) -> AdminProblem {
+    match why {
+        ConnectionRefusal::Request(refusal) => {
+            AdminProblem::new(refusal.status(), refusal.as_str())
+        }
+        ConnectionRefusal::Timeout => {
+            AdminProblem::new(StatusCode::REQUEST_TIMEOUT, "the request came too slowly")
+        }
+        ConnectionRefusal::Overload => {
+            AdminProblem::new(StatusCode::SERVICE_UNAVAILABLE, "too many connections")
+        }
+        ConnectionRefusal::ClearText => {
+            AdminProblem::bad_request("this address speaks TLS; use https://")
+        }
+    }
+}
+
 /// The value of the first field with this name.
 fn field<'b>(request: &Request<'b>, name: &str) -> Option<&'b [u8]> {
-    let named = |(known, _): &(&[u8], &[u8])| known.eq_ignore_ascii_case(name.as_bytes());
-    request.fields().find(named).map(|(_, value)| value)
+    fields(request, name).next()
+}
+
+/// The values of all fields with this name.
+fn fields<'b>(request: &Request<'b>, name: &str) -> impl Iterator<Item = &'b [u8]> {
+    let named = move |(known, _): &(&[u8], &[u8])| known.eq_ignore_ascii_case(name.as_bytes());
+    request.fields().filter(named).map(|(_, value)| value)
+}
+
+/// The list in all fields with this name (RFC 9110 §5.3); `None` without one.
+fn list_field(request: &Request<'_>, name: &str) -> Option<String> {
+    let values: Vec<String> = fields(request, name)
+        .map(|value| lossy(Some(value)))
+        .collect();
+    (!values.is_empty()).then(|| values.join(", "))
+}
+
+/// Method, path and query as the client has sent them, so that the audit can be compared with the client's own log.
+fn target_text(request: &Request<'_>) -> String {
+    let mut target = request.method.as_str().to_owned();
+    if let RequestTarget::Origin { path, query, .. } = request.target {
+        target += &format!(" {}", lossy(Some(path)));
+        if let Some(query) = query {
+            target += &format!("?{}", lossy(Some(query)));
+        }
+    }
+    target
+}
+
+/// The name of a client that has no verified credentials, for the audit.
+fn peer_name(exchange: &Exchange) -> String {
+    // The socket is open to its owner and to root only, so there are two users at most.
+    match (exchange.listener == TCP_LISTENER, exchange.peer_user) {
+        (true, _) => format!("a client from {}", exchange.peer),
+        (false, Some(user)) => format!("uid {user}"),
+        (false, None) => "the Unix socket".to_owned(),
+    }
 }
 
 /// Whether the request is from a page of another site, by its Fetch Metadata or its Origin (RFC 6454).

@@ -1,6 +1,7 @@
 //! Origins by the admin service and by `lowroad origin`: states, weights, added servers; conditions, refusals, the audit.
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
@@ -374,6 +375,32 @@ fn bad_changes_are_refused_and_counted_and_change_nothing() {
             400,
         ),
         ("PATCH", &target, "", "{}", 400),
+        ("PATCH", &target, "", "[\"down\"]", 400),
+        ("PATCH", &target, "", "[null,5]", 400),
+        ("PATCH", &target, "", "{\"state\":{\"down\":null}}", 400),
+        (
+            "POST",
+            "/v1/origins/app/servers",
+            "",
+            "[\"192.0.2.1:80\"]",
+            400,
+        ),
+        ("PATCH", "/v1/log", "", "[\"debug\"]", 400),
+        ("POST", "/v1/purge?target=all", stale, "", 400),
+        (
+            "PATCH",
+            &target,
+            "Authorization: Bearer other\r\n",
+            drain,
+            400,
+        ),
+        (
+            "POST",
+            "/v1/origins/app/servers",
+            "",
+            "{\"address\":\"192.0.2.1:0\"}",
+            400,
+        ),
         ("PATCH", &target, "", "{\"weight\":0}", 400),
         ("PATCH", &target, "", "{\"weight\":1001}", 400),
         ("PATCH", &target, "Content-Type: text/plain\r\n", drain, 415),
@@ -436,7 +463,7 @@ fn bad_changes_are_refused_and_counted_and_change_nothing() {
     assert_eq!(balanced.answers(), "ab");
     let scrape = observed.scrape();
     for (reason, count) in [
-        ("malformed", 9.0),
+        ("malformed", 17.0),
         ("body", 2.0),
         ("stale", 1.0),
         ("not_found", 2.0),
@@ -452,6 +479,84 @@ fn bad_changes_are_refused_and_counted_and_change_nothing() {
     let again = send(observed, "PATCH", &target, &fields, "{\"state\":\"up\"}");
     assert_eq!(again.status, 412, "{}", again.text());
     assert_eq!(balanced.server(&a)["state"], "drain");
+    // Several lines of a field are one list.
+    let tag = observed.call("GET", &target, READ);
+    let tag = tag.field("etag").expect("a tag").to_owned();
+    let fields = format!("{stale}If-Match: {tag}\r\n");
+    assert_eq!(send(observed, "PATCH", &target, &fields, drain).status, 200);
+    // Changes that were refused before their operation are in the audit.
+    for (method, status) in [("PUT", 405), ("PATCH", 403), ("PATCH", 413)] {
+        let line = observed
+            .server
+            .wait_for_error_line(&format!("\"status\":{status}"));
+        assert!(
+            line.contains(" audit ") && line.contains("from 127.0.0.1"),
+            "{line}"
+        );
+        assert!(line.contains(&format!("\"{method} {target}")), "{line}");
+    }
+}
+
+#[test]
+fn audit_of_refused_changes_is_limited_and_shows_no_control_characters() {
+    let balanced = Balanced::start("");
+    let observed = &balanced.observed;
+    for number in 0..30 {
+        let target = format!("/v1/purge?target=%C2%9B{number}");
+        assert_eq!(observed.call("POST", &target, "").status, 401);
+    }
+    let body = json!({ "level": "a\u{9b}2Jb" }).to_string();
+    assert_eq!(send(observed, "PATCH", "/v1/log", "", &body).status, 400);
+    let mut refused = 0;
+    let last = loop {
+        let line = observed.server.wait_for_error_line(" audit ");
+        assert!(!line.chars().any(char::is_control), "{line:?}");
+        match line.contains("\"status\":401") {
+            true => refused += 1,
+            false => break line,
+        }
+    };
+    assert!(last.contains("2Jb"), "{last}");
+    assert_eq!(refused, 10);
+}
+
+#[test]
+fn second_reload_is_refused_while_one_waits() {
+    let balanced = Balanced::start("");
+    let observed = &balanced.observed;
+    let urls = balanced
+        .addresses()
+        .map(|address| format!("http://{address}"));
+    let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
+    // An application that never gets ready.
+    let application = "[[application]]\nname = \"late\"\ncommand = [\"sleep\", \"30\"]\n\
+        ready = \"http://127.0.0.1:1\"\nstart_timeout = \"60s\"";
+    observed.configure(&tables(&urls, application));
+    // More clients than helper threads; one of them waits until the end of this test.
+    let (answered, statuses) = channel();
+    let request = format!(
+        "POST /v1/reload HTTP/1.1\r\nHost: admin\r\nAuthorization: Bearer {FULL}\r\n\
+         Connection: close\r\nContent-Length: 0\r\n\r\n"
+    );
+    for _ in 0..9 {
+        let (answered, request) = (answered.clone(), request.clone());
+        let mut stream = TcpStream::connect(observed.admin).expect("the admin service");
+        std::thread::spawn(move || {
+            stream.write_all(request.as_bytes()).expect("room");
+            let mut status = [0; 12];
+            // Fails when the server is killed.
+            let _ = stream.read_exact(&mut status);
+            let _ = answered.send(String::from_utf8_lossy(&status).into_owned());
+        });
+    }
+    for _ in 0..8 {
+        assert_eq!(statuses.recv().expect("a response"), "HTTP/1.1 409");
+    }
+    assert_eq!(observed.call("GET", "/v1/log", READ).status, 200);
+    let upgrade = observed.call("POST", "/v1/upgrade", FULL);
+    assert_eq!(upgrade.status, 409, "{}", upgrade.text());
+    assert!(upgrade.text().contains("reload is in progress"));
+    assert!(statuses.try_recv().is_err(), "the first reload still waits");
 }
 
 #[test]

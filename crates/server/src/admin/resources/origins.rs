@@ -39,25 +39,19 @@ struct NewServer {
     state: WantedState,
 }
 
-/// The state of a server that an operator wants.
+/// The state of a server that an operator wants. Read from a string: an enum would also accept an object with one member.
 #[derive(Clone, Copy, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum WantedState {
-    #[default]
-    Auto,
-    Up,
-    Drain,
-    Down,
-}
+#[serde(try_from = "String")]
+struct WantedState(ServerMode);
 
-impl From<WantedState> for ServerMode {
-    fn from(state: WantedState) -> ServerMode {
-        match state {
-            WantedState::Auto => ServerMode::Auto,
-            WantedState::Up => ServerMode::Up,
-            WantedState::Drain => ServerMode::Drain,
-            WantedState::Down => ServerMode::Down,
-        }
+impl TryFrom<String> for WantedState {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<WantedState, String> {
+        let names = ServerMode::NAMES.map(|(_, name)| name).join(", ");
+        ServerMode::from_name(&name)
+            .map(WantedState)
+            .ok_or_else(|| format!("state {name:?}: the states are {names}"))
     }
 }
 
@@ -110,7 +104,7 @@ pub fn change_server(running: &RunningServer, call: &AdminCall) -> AdminOutcome 
         check_weight(weight)?;
     }
     let change = ServerChange {
-        mode: patch.state.map(ServerMode::from),
+        mode: patch.state.map(|WantedState(mode)| mode),
         weight: patch.weight,
     };
     // Probably a mistake: an empty change would otherwise succeed and be in the audit.
@@ -152,7 +146,7 @@ pub fn add_server(running: &RunningServer, call: &AdminCall) -> AdminOutcome {
         address: new.address,
         weight: new.weight,
         is_backup: new.backup,
-        mode: new.state.into(),
+        mode: new.state.0,
     };
     control.add_server(name, &added).map_err(refused)?;
     let view = origin(control, name)?;
