@@ -432,9 +432,9 @@ impl<P> MemberGroup<P> {
         now_ms: u64,
         random: u64,
     ) -> Result<(Vec<MemberCandidate>, usize, PickReason), NoMember> {
-        if let Some(candidate) = self.draining_session_member(request, now_ms) {
+        if let Some((tier, candidate)) = self.draining_session_member(request, now_ms) {
             let reason = PickReason {
-                tier: CandidateTier::Primary,
+                tier,
                 selected_by: SelectionReason::Session,
                 candidates: 1,
             };
@@ -458,21 +458,31 @@ impl<P> MemberGroup<P> {
         Ok((candidates, index, reason))
     }
 
-    /// The member of the request's session, if the operator drains it and it works: it is no candidate for other
-    /// requests.
+    /// The member of the request's session with its tier, if the operator drains it and it would be a candidate
+    /// otherwise: it is none for other requests.
     fn draining_session_member(
         &self,
         request: &PickRequest<'_>,
         now_ms: u64,
-    ) -> Option<MemberCandidate> {
+    ) -> Option<(CandidateTier, MemberCandidate)> {
         let id = request.session.filter(|id| !request.tried.contains(id))?;
         let member = self.member(id)?;
         if member.mode != MemberMode::Drain || member.is_full(&self.settings) {
             return None;
         }
         // A session does not keep a client at a server that fails.
-        let health = member.observed_health(&self.settings, request.clients(), now_ms);
-        is_usable(health).then(|| self.candidate(id.slot as usize, member, now_ms))
+        let clients = request.clients();
+        if !is_usable(member.observed_health(&self.settings, clients, now_ms)) {
+            return None;
+        }
+        let tier = self.tier(clients, now_ms, Some(id));
+        // A backup keeps its sessions only as long as backups are used.
+        let is_in_tier = match tier {
+            CandidateTier::Primary => !member.backup,
+            CandidateTier::Backup => member.backup,
+            CandidateTier::Panic => true,
+        };
+        is_in_tier.then(|| (tier, self.candidate(id.slot as usize, member, now_ms)))
     }
 
     /// The candidates for a request; at least one.
@@ -489,7 +499,7 @@ impl<P> MemberGroup<P> {
         if !self.all().any(|(_, member)| member.mode.is_in_rotation()) {
             return Err(NoMember::AllOutOfService);
         }
-        let first = self.tier(clients, now_ms);
+        let first = self.tier(clients, now_ms, None);
         let mut no_member = NoMember::AllDown;
         // If all primary members were tried, backups get the request.
         for tier in [Some(first), first.next()].into_iter().flatten() {
@@ -518,14 +528,16 @@ impl<P> MemberGroup<P> {
         Err(no_member)
     }
 
-    /// The tier of members that is tried first for requests of `clients`.
-    fn tier(&self, clients: ClientSet, now_ms: u64) -> CandidateTier {
+    /// The tier of members that is tried first for requests of `clients`. `draining`: a working member that the operator
+    /// drains, and that counts as if it were in rotation.
+    fn tier(&self, clients: ClientSet, now_ms: u64, draining: Option<MemberId>) -> CandidateTier {
         let (mut primaries, mut healthy, mut healthy_backups) = (0_u32, 0_u32, 0_u32);
-        let in_rotation = self
-            .all()
-            .filter(|(_, member)| member.mode.is_in_rotation());
-        for (_, member) in in_rotation {
-            let is_healthy = self.is_member_healthy(member, clients, now_ms);
+        for (slot, member) in self.all() {
+            let is_drained = draining == Some(self.id_at(slot));
+            if !is_drained && !member.mode.is_in_rotation() {
+                continue;
+            }
+            let is_healthy = is_drained || self.is_member_healthy(member, clients, now_ms);
             primaries += u32::from(!member.backup);
             healthy += u32::from(!member.backup && is_healthy);
             healthy_backups += u32::from(member.backup && is_healthy);

@@ -759,6 +759,32 @@ fn member_of_the_session_is_picked_while_it_is_a_candidate() {
 }
 
 #[test]
+fn drained_backup_has_sessions_only_while_backups_are_used() {
+    // Also without panic routing, where a group without a healthy member has no tier for all members.
+    for panic_percent in [0, 10] {
+        let of = GroupSettings {
+            panic_percent,
+            ..settings(BalancingPolicy::RoundRobin)
+        };
+        let (mut group, ids) = group(of, &[("a", 1), ("backup", 1)]);
+        assert!(group.set_mode(ids[1], MemberMode::Drain, 0));
+        let of_session = PickRequest {
+            session: Some(ids[1]),
+            ..PickRequest::default()
+        };
+        let (member, reason) = group.preview(&of_session, 0, 0).expect("a member");
+        assert_eq!((member, reason.tier), (ids[0], CandidateTier::Primary));
+        group.mark_down(ids[0]);
+        let (member, reason) = group.preview(&of_session, 0, 0).expect("a member");
+        assert_eq!((member, reason.tier), (ids[1], CandidateTier::Backup));
+        assert_eq!(reason.selected_by, SelectionReason::Session);
+        // Requests without a session do not get it.
+        let other = group.preview(&PickRequest::default(), 0, 0);
+        assert!(other.is_ok_and(|(member, _)| member == ids[0]) == (panic_percent > 0));
+    }
+}
+
+#[test]
 fn operator_overrides_checks_and_weights() {
     let (mut group, ids) = group(settings(BalancingPolicy::RoundRobin), &[("a", 1), ("b", 1)]);
     group.mark_down(ids[0]);
