@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::civil_date;
+use crate::escape::is_invisible;
 use crate::writer::LineSink;
 
 /// The severity of a message.
@@ -296,11 +297,11 @@ impl RecentMessages {
     }
 }
 
-/// The text without control characters: a line break could forge a second message, and an escape sequence could
-/// control a terminal.
+/// The text without control characters and invisible ones: a line break could forge a second message, an escape sequence
+/// could control a terminal, and an override of the direction could show another text.
 fn printable(text: &str) -> String {
     text.chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
+        .map(|c| if is_invisible(c) { ' ' } else { c })
         .collect()
 }
 
@@ -315,6 +316,14 @@ mod tests {
         recent
             .lines(LogLevel::Warn, text.into(), "", ms)
             .replace(SECOND, "")
+    }
+
+    #[test]
+    fn characters_that_forge_or_reorder_lines_are_replaced() {
+        for it in ['\n', '\u{1b}', '\u{9b}', '\u{202e}', '\u{200b}', '\u{2028}'] {
+            assert_eq!(printable(&format!("a{it}b")), "a b");
+        }
+        assert_eq!(printable("a\u{e4}\u{1f600}"), "a\u{e4}\u{1f600}");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use serde::de::DeserializeOwned;
 
 use super::operations::{AdminPermission, AdminRequest};
 use super::problem::AdminProblem;
+use lowroad_http::preconditions;
 use lowroad_http::status::StatusCode;
 
 /// A client that may use the service.
@@ -69,9 +70,9 @@ impl AdminCall {
         let Some(condition) = &self.if_match else {
             return Ok(());
         };
-        // Weak tags never match (RFC 9110 §13.1.1); the tags of this service contain no comma.
-        let mut tags = condition.split(',').map(str::trim);
-        match tags.any(|known| known == "*" || known == tag) {
+        // Weak tags never match (RFC 9110 §13.1.1).
+        let is_tag = |known: &[u8]| known == tag.as_bytes();
+        match condition == "*" || preconditions::list_matches(condition.as_bytes(), is_tag) {
             true => Ok(()),
             false => Err(AdminProblem::stale(tag)),
         }
@@ -138,6 +139,8 @@ mod tests {
     fn condition_matches_the_tag_of_the_state() {
         let matches = |condition| call("", None, condition).check_match("\"1\"").is_ok();
         assert!(matches(None) && matches(Some("*")) && matches(Some("\"0\", \"1\"")));
-        assert!(!matches(Some("\"0\"")) && !matches(Some("W/\"1\"")) && !matches(Some("1")));
+        for condition in ["\"0\"", "W/\"1\"", "1", "\"0\", *", "\"1\", x", ""] {
+            assert!(!matches(Some(condition)), "{condition}");
+        }
     }
 }
