@@ -103,6 +103,34 @@ impl std::fmt::Display for SessionCookie {
     }
 }
 
+/// The last cookies of a name in a request.
+struct LastCookies<'r> {
+    /// A ring: the cookie number `n` is at `n % COOKIES_MAX`.
+    ring: [&'r [u8]; COOKIES_MAX],
+    /// The number of all cookies of the name.
+    count: usize,
+}
+
+impl<'r> LastCookies<'r> {
+    fn new(fields: FieldLines<'r>, name: &str) -> LastCookies<'r> {
+        let mut last = LastCookies {
+            ring: [&[]; COOKIES_MAX],
+            count: 0,
+        };
+        for value in cookies(fields, name.as_bytes()) {
+            last.ring[last.count % COOKIES_MAX] = value;
+            last.count += 1;
+        }
+        last
+    }
+
+    /// The values, the last one first.
+    fn backwards(&self) -> impl Iterator<Item = &'r [u8]> {
+        let numbers = self.count.saturating_sub(COOKIES_MAX)..self.count;
+        numbers.rev().map(|number| self.ring[number % COOKIES_MAX])
+    }
+}
+
 /// The server that has answered a request.
 pub struct SessionServer {
     pub tag: u64,
@@ -168,19 +196,7 @@ impl StickySessions {
     /// paths and domains, which another server or an attacker on a neighbouring host has set. It sends those with longer
     /// paths first (RFC 6265 §5.4), so this server's cookie, with the path `/`, is among the last.
     pub fn read(&self, fields: FieldLines<'_>, unix_s: u64) -> SessionCookie {
-        let mut found = SessionCookie::Missing;
-        let all = || cookies(fields.clone(), self.cookie.as_bytes());
-        for value in all().skip(all().count().saturating_sub(COOKIES_MAX)) {
-            let read = self.read_value(value, unix_s);
-            found = match (read, found) {
-                (SessionCookie::Server { .. }, _) => read,
-                (_, SessionCookie::Server { .. }) => found,
-                // An expired cookie is a session that has ended, and explains more than a foreign one.
-                (_, SessionCookie::Expired) => found,
-                _ => read,
-            };
-        }
-        found
+        self.read_last(&LastCookies::new(fields, &self.cookie), unix_s)
     }
 
     /// Reads the cookie of a request to answer, and counts requests of which not all cookies are verified.
@@ -190,10 +206,25 @@ impl StickySessions {
         unix_s: u64,
         counters: &SessionCounters,
     ) -> SessionCookie {
-        if cookies(fields.clone(), self.cookie.as_bytes()).count() > COOKIES_MAX {
+        let cookies = LastCookies::new(fields, &self.cookie);
+        if cookies.count > COOKIES_MAX {
             counters.crowded.fetch_add(1, Relaxed);
         }
-        self.read(fields, unix_s)
+        self.read_last(&cookies, unix_s)
+    }
+
+    fn read_last(&self, cookies: &LastCookies<'_>, unix_s: u64) -> SessionCookie {
+        let mut found = SessionCookie::Missing;
+        for value in cookies.backwards() {
+            match self.read_value(value, unix_s) {
+                server @ SessionCookie::Server { .. } => return server,
+                // An expired cookie is a session that has ended, and explains more than a foreign one.
+                SessionCookie::Expired => found = SessionCookie::Expired,
+                _ if found == SessionCookie::Missing => found = SessionCookie::Forged,
+                _ => {}
+            }
+        }
+        found
     }
 
     fn read_value(&self, value: &[u8], unix_s: u64) -> SessionCookie {
