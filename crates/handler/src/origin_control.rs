@@ -4,6 +4,7 @@
 use std::fmt;
 
 /// Whether a server gets requests.
+// The discriminants are the indices in `NAMES`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ServerMode {
     /// As its checks and its failed requests show.
@@ -28,8 +29,7 @@ impl ServerMode {
 
     /// The name in the admin service.
     pub fn as_str(self) -> &'static str {
-        let named = ServerMode::NAMES.iter().find(|(mode, _)| *mode == self);
-        named.map_or("auto", |(_, name)| name)
+        ServerMode::NAMES[self as usize].1
     }
 
     /// The mode with a name.
@@ -91,7 +91,7 @@ pub struct ServerView {
     pub configured_weight: u32,
     /// Requests in progress; `None` if they are not counted, since the origin has one server.
     pub requests: Option<u32>,
-    /// Connections with a request.
+    /// Connections with a request, and open ones with HTTP/2.
     pub connections: u64,
     /// Idle connections.
     pub idle_connections: u64,

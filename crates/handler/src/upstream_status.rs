@@ -80,7 +80,7 @@ pub struct HealthCounts {
 /// The connections to a server.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UpstreamConnections {
-    /// Connections with a request.
+    /// Connections with a request, and open ones with HTTP/2.
     pub in_use: u64,
     /// Idle connections.
     pub idle: u64,

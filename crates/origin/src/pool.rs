@@ -53,7 +53,7 @@ impl AcquireTimeouts {
 pub struct PoolCounters {
     /// The limit on connections.
     pub connections_max: usize,
-    /// Connections with a request, more than the limit for some time after the limit was lowered.
+    /// Connections with a request, and open ones with HTTP/2; more than the limit for some time after it was lowered.
     pub in_use: usize,
     /// Idle connections.
     pub idle: usize,

@@ -185,34 +185,29 @@ pub enum OriginMembers {
 pub struct OnlyServer {
     /// The server.
     pub endpoint: Arc<OriginEndpoint>,
-    /// The index of the operator's decision in [`ServerMode::NAMES`].
+    /// The operator's decision, as a number.
     mode: AtomicU8,
 }
 
 impl OnlyServer {
     /// A server with this decision of the operator.
     pub fn new(endpoint: Arc<OriginEndpoint>, mode: ServerMode) -> OnlyServer {
-        let server = OnlyServer {
+        OnlyServer {
             endpoint,
-            mode: AtomicU8::default(),
-        };
-        server.set_mode(mode);
-        server
+            mode: AtomicU8::new(mode as u8),
+        }
     }
 
     /// The operator's decision.
     pub fn mode(&self) -> ServerMode {
         // Relaxed suffices: a request may see the decision somewhat later.
         let index = usize::from(self.mode.load(Relaxed));
-        ServerMode::NAMES[index % ServerMode::NAMES.len()].0
+        ServerMode::NAMES[index.min(ServerMode::NAMES.len() - 1)].0
     }
 
     /// Sets the operator's decision.
     pub fn set_mode(&self, mode: ServerMode) {
-        let index = ServerMode::NAMES
-            .iter()
-            .position(|(known, _)| *known == mode);
-        self.mode.store(index.unwrap_or_default() as u8, Relaxed);
+        self.mode.store(mode as u8, Relaxed);
     }
 
     /// Whether the server gets no requests. Without a group there are no sticky sessions.

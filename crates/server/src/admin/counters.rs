@@ -7,18 +7,18 @@ use lowroad_metrics::{MetricKind, MetricSnapshot};
 
 use super::operations::{AdminPermission, OPERATIONS, OperationEntry};
 
-/// The reasons of problems; the last is for all others.
-const REASONS: [&str; 10] = [
-    "malformed",
-    "token",
-    "permission",
-    "not_found",
-    "method",
-    "conflict",
-    "stale",
-    "body",
-    "busy",
-    "other",
+/// The reasons of problems with their status codes; the last is for all others.
+const REASONS: [(&str, &[u16]); 10] = [
+    ("malformed", &[400]),
+    ("token", &[401, 429]),
+    ("permission", &[403]),
+    ("not_found", &[404]),
+    ("method", &[405]),
+    ("conflict", &[409]),
+    ("stale", &[412]),
+    ("body", &[408, 413, 415]),
+    ("busy", &[503]),
+    ("other", &[]),
 ];
 
 /// The counters of the service.
@@ -40,20 +40,8 @@ impl Default for AdminCounters {
 impl AdminCounters {
     /// Counts a problem by its status.
     pub fn count_problem(&self, status: StatusCode) {
-        let reason = match status.code() {
-            400 => "malformed",
-            401 | 429 => "token",
-            403 => "permission",
-            404 => "not_found",
-            405 => "method",
-            409 => "conflict",
-            412 => "stale",
-            408 | 413 | 415 => "body",
-            503 => "busy",
-            _ => "other",
-        };
-        // The index is always found; the last reason is for statuses without one.
-        let index = REASONS.iter().position(|known| *known == reason);
+        let code = status.code();
+        let index = REASONS.iter().position(|(_, codes)| codes.contains(&code));
         self.problems[index.unwrap_or(REASONS.len() - 1)].fetch_add(1, Relaxed);
     }
 
@@ -75,7 +63,7 @@ impl AdminCounters {
             "Requests to the admin service that were answered with a problem, by reason.",
         );
         // Also those that are 0: a rate needs a first value.
-        for (reason, count) in REASONS.iter().zip(&self.problems) {
+        for ((reason, _), count) in REASONS.iter().zip(&self.problems) {
             family.whole(&[("reason", reason)], count.load(Relaxed));
         }
         let family = out.family(
@@ -110,7 +98,7 @@ mod tests {
             counters.count_problem(status);
         }
         let count = |reason: &str| {
-            let index = REASONS.iter().position(|known| *known == reason);
+            let index = REASONS.iter().position(|(known, _)| *known == reason);
             counters.problems[index.expect("a reason")].load(Relaxed)
         };
         assert_eq!(
