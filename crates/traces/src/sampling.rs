@@ -1,7 +1,7 @@
 //! Head sampling: whether a trace is recorded is decided at its first request, by its identifier alone, so that all
 //! servers with the same rate decide alike.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::context::TraceId;
 
@@ -32,41 +32,32 @@ impl SampleRate {
 #[derive(Debug)]
 pub struct SharedSampleRate {
     millionths: AtomicU32,
-    threshold: AtomicU64,
 }
 
 impl Default for SharedSampleRate {
     /// All traces.
     fn default() -> SharedSampleRate {
-        let rate = SharedSampleRate {
-            millionths: AtomicU32::new(0),
-            threshold: AtomicU64::new(0),
-        };
-        rate.set_millionths(1_000_000);
-        rate
+        SharedSampleRate {
+            millionths: AtomicU32::new(1_000_000),
+        }
     }
 }
 
 impl SharedSampleRate {
     /// The rate for the next decision.
     pub fn current(&self) -> SampleRate {
-        // Relaxed suffices: a worker may apply the new rate somewhat later.
-        SampleRate {
-            threshold: self.threshold.load(Relaxed),
-        }
+        SampleRate::from_millionths(self.millionths())
     }
 
     /// The rate in millionths.
     pub fn millionths(&self) -> u32 {
+        // Relaxed suffices: a worker may apply the new rate somewhat later.
         self.millionths.load(Relaxed)
     }
 
     /// Sets the rate in millionths, at most a million.
     pub fn set_millionths(&self, millionths: u32) {
-        // Both values are independent for readers: one is for decisions, the other for reports.
         self.millionths.store(millionths.min(1_000_000), Relaxed);
-        let rate = SampleRate::from_millionths(millionths);
-        self.threshold.store(rate.threshold, Relaxed);
     }
 }
 

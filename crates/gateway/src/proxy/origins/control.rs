@@ -231,14 +231,15 @@ impl OriginControl for OriginRegistry {
 
     fn remove_server(&self, origin: &str, address: &str) -> Result<(), OriginRefusal> {
         let named = self.named(origin)?;
-        let is_added = named.iter().any(|(_, servers)| {
-            let mut views = servers
-                .group()
-                .into_iter()
-                .flat_map(|group| group_views(group, 0));
-            views.any(|view| view.address == address && view.is_added)
-        });
-        if !is_added {
+        let sources: Vec<ClaimSource> = named
+            .iter()
+            .filter_map(|(_, servers)| {
+                let members = &servers.group()?.members;
+                let (_, source) = members.claims.find(&find_address(servers, address)?)?;
+                Some(source)
+            })
+            .collect();
+        if !sources.contains(&ClaimSource::Operator) {
             let addresses: Vec<String> = named
                 .iter()
                 .flat_map(|(_, servers)| addresses(servers))

@@ -163,9 +163,10 @@ pub fn add_server(running: &RunningServer, call: &AdminCall) -> AdminOutcome {
 pub fn remove_server(running: &RunningServer, call: &AdminCall) -> AdminOutcome {
     let control = control(running)?;
     let (name, address) = (call.request.segment(0), call.request.segment(1));
-    call.check_match(&tag(&server_settings(&server(control, call)?)))?;
+    let view = origin(control, name)?;
     // The audit shows the whole origin, as for an added server.
-    let before = origin_settings(&origin(control, name)?);
+    let before = origin_settings(&view);
+    call.check_match(&tag(&server_settings(&server_of(view, address)?)))?;
     control.remove_server(name, address).map_err(refused)?;
     let view = origin(control, name)?;
     Ok(changed(
@@ -196,7 +197,11 @@ fn origin(control: &dyn OriginControl, name: &str) -> Result<OriginView, AdminPr
 
 fn server(control: &dyn OriginControl, call: &AdminCall) -> Result<ServerView, AdminProblem> {
     let (name, address) = (call.request.segment(0), call.request.segment(1));
-    let mut servers = origin(control, name)?.servers;
+    server_of(origin(control, name)?, address)
+}
+
+fn server_of(origin: OriginView, address: &str) -> Result<ServerView, AdminProblem> {
+    let mut servers = origin.servers;
     // The names in the refusal are those that the client could have meant.
     match servers.iter().position(|server| server.address == address) {
         Some(index) => Ok(servers.swap_remove(index)),
