@@ -2,14 +2,13 @@
 //! write a line or a field of its own.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{TcpListener, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
 use std::process::Command;
 
 use lowroad_testkit::origin::TestOrigin;
-use lowroad_testkit::status::StatusClient;
+use lowroad_testkit::status::{StatusClient, scrape};
 use lowroad_testkit::{TempFolder, TestServer, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
@@ -471,12 +470,7 @@ fn time_of_a_streamed_response_includes_its_body() {
 
 /// The metrics of a server with its admin socket in this folder.
 fn metrics(folder: &TempFolder) -> String {
-    let mut admin = UnixStream::connect(folder.path().join("admin.sock")).expect("the socket");
-    let request = b"GET /metrics HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
-    admin.write_all(request).expect("sent");
-    let mut metrics = String::new();
-    admin.read_to_string(&mut metrics).expect("text");
-    metrics
+    scrape(&folder.path().join("admin.sock"))
 }
 
 /// Sends a request to an origin that answers when it is released, lets the client leave in this way, and releases the

@@ -1,14 +1,14 @@
 //! The limits of connections and streams to origins: those of the configuration, and those of the origin.
 
 use std::collections::HashMap;
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
+use std::io::Write;
 use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
 
 use lowroad_http::h2::frame::{kind, put_settings};
 use lowroad_http::h2::{ErrorCode, id};
 use lowroad_testkit::origin::TestOrigin;
+use lowroad_testkit::status::scrape;
 use lowroad_testkit::{TempFolder, TestClient, TestServer, wait_until};
 
 use crate::h2_origin::{H2Origin, OriginConnection, ReceivedFrame};
@@ -26,11 +26,7 @@ fn two_origins(url: &str, a: &str, b: &str) -> String {
 
 /// The value of a metric of the origin `name`.
 fn metric(folder: &TempFolder, metric: &str, name: &str) -> u64 {
-    let mut stream = UnixStream::connect(folder.path().join("admin.sock")).expect("the socket");
-    let request = "GET /metrics HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n";
-    stream.write_all(request.as_bytes()).expect("a request");
-    let mut text = String::new();
-    stream.read_to_string(&mut text).expect("a response");
+    let text = scrape(&folder.path().join("admin.sock"));
     let label = format!("origin=\"{name}\"");
     let lines = text.lines().filter(|line| line.starts_with(metric));
     let line = lines.into_iter().find(|line| line.contains(&label));

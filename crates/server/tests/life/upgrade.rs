@@ -12,6 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use lowroad_testkit::origin::TestOrigin;
+use lowroad_testkit::status::StatusClient;
 use lowroad_testkit::{TempFolder, TestClient, TestServer, skip, wait_until};
 
 use super::{LARGE, PROGRAM, site};
@@ -98,9 +99,7 @@ fn copy_program(to: &Path) {
 
 /// Runs a command for the server with this admin socket.
 fn command(name: &str, admin: &Path) -> Output {
-    let mut command = Command::new(PROGRAM);
-    command.arg(name).arg("--admin").arg(admin);
-    command.output().expect("the program")
+    StatusClient::new(PROGRAM, admin).run(&[name])
 }
 
 impl Drop for Upgradable {
@@ -221,12 +220,8 @@ fn failing_successor_changes_nothing() {
     fs::write(upgradable.path("lowroad.toml"), &config).expect("a file");
     fs::remove_file(upgradable.path("lowroad")).expect("the program");
     upgradable.fails_with("can't start");
-    let status = Command::new(PROGRAM)
-        .args(["status", "--json", "--admin"])
-        .arg(upgradable.path("admin"))
-        .output()
-        .expect("the program");
-    let text = String::from_utf8_lossy(&status.stdout).into_owned();
+    let client = StatusClient::new(PROGRAM, upgradable.path("admin"));
+    let text = client.command(&["status", "--json"]);
     assert!(text.contains("lowroad_upgrades_failed"), "{text}");
     // The failures have no lasting effect.
     copy_program(&upgradable.path("lowroad"));
@@ -474,10 +469,7 @@ fn application_is_used_until_the_predecessor_has_ended() {
 fn maintenance_mode_outlives_the_process() {
     let upgradable = Upgradable::start(site(), "", "");
     let switch = |mode: &str| {
-        let mut command = Command::new(PROGRAM);
-        command.args(["maintenance", mode, "--admin"]);
-        let output = command.arg(upgradable.path("admin")).output();
-        assert!(output.expect("the program").status.success());
+        StatusClient::new(PROGRAM, upgradable.path("admin")).command(&["maintenance", mode]);
     };
     switch("on");
     upgradable.upgrade();
@@ -552,18 +544,8 @@ fn sticky_sessions_continue() {
     let server = first.text();
     let index = ["a", "b", "c"].iter().position(|name| *name == server);
     let address = urls[index.expect("an origin")].trim_start_matches("http://");
-    let admin = upgradable.path("admin");
-    let origin = |arguments: &[&str]| {
-        let mut command = Command::new(PROGRAM);
-        command
-            .arg("origin")
-            .args(arguments)
-            .arg("--admin")
-            .arg(&admin);
-        let output = command.output().expect("the program");
-        assert!(output.status.success(), "{output:?}");
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
+    let client = StatusClient::new(PROGRAM, upgradable.path("admin"));
+    let origin = |arguments: &[&str]| client.command(&[&["origin"], arguments].concat());
     origin(&["weight", "app", address, "5"]);
     let drained = origin(&["drain", "app", address]);
     upgradable.upgrade();

@@ -9,6 +9,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use lowroad_testkit::origin::TestOrigin;
+use lowroad_testkit::status::StatusClient;
 use lowroad_testkit::{ClientResponse, wait_until};
 use serde_json::{Value, json};
 
@@ -66,16 +67,14 @@ impl Balanced {
 
     fn patch(&self, address: &str, body: &Value) -> ClientResponse {
         let target = format!("/v1/origins/app/servers/{address}");
-        send(&self.observed, "PATCH", &target, "", &body.to_string())
+        self.observed
+            .call_with_json("PATCH", &target, "", &body.to_string())
     }
 
     /// Runs `lowroad origin`; returns its output.
     fn command(&self, arguments: &[&str]) -> String {
-        let mut command = Command::new(PROGRAM);
-        command.arg("origin").args(arguments).arg("--admin");
-        let output = run(command.arg(self.observed.socket()), "");
-        assert!(output.status.success(), "{output:?}");
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        let client = StatusClient::new(PROGRAM, self.observed.socket());
+        client.command(&[&["origin"], arguments].concat())
     }
 
     fn server(&self, address: &str) -> Value {
@@ -89,20 +88,6 @@ fn address(origin: &TestOrigin) -> String {
 }
 
 /// Sends a request with a JSON body and the full token.
-fn send(
-    observed: &ObservedServer,
-    method: &str,
-    target: &str,
-    fields: &str,
-    body: &str,
-) -> ClientResponse {
-    let fields = format!(
-        "Authorization: Bearer {FULL}\r\nContent-Length: {}\r\n{fields}",
-        body.len()
-    );
-    observed.call_with_body(method, target, &fields, body)
-}
-
 fn json_of(response: &ClientResponse) -> Value {
     let text = response.text();
     assert!([200, 201].contains(&response.status), "{text}");
@@ -257,7 +242,7 @@ fn server_is_added_and_removed() {
     assert_eq!(balanced.answers(), "abc");
     let target = "/v1/origins/app/servers";
     let body = json!({ "address": address }).to_string();
-    let again = send(&balanced.observed, "POST", target, "", &body);
+    let again = balanced.observed.call_with_json("POST", target, "", &body);
     assert_eq!(again.status, 409, "{}", again.text());
     // A reload keeps it, also if the origin gets other settings.
     let urls = [balanced.observed.origin.url(), balanced.b.url()];
@@ -435,7 +420,7 @@ fn bad_changes_are_refused_and_counted_and_change_nothing() {
             400,
         ),
     ] {
-        let response = send(observed, method, target, fields, body);
+        let response = observed.call_with_json(method, target, fields, body);
         assert_eq!(
             response.status,
             status,
@@ -456,7 +441,10 @@ fn bad_changes_are_refused_and_counted_and_change_nothing() {
         403
     );
     let long = " ".repeat(65 << 10);
-    assert_eq!(send(observed, "PATCH", &target, "", &long).status, 413);
+    assert_eq!(
+        observed.call_with_json("PATCH", &target, "", &long).status,
+        413
+    );
 
     let after = observed.call("GET", &target, READ);
     assert_eq!(after.field("etag"), Some(&*tag));
@@ -475,15 +463,25 @@ fn bad_changes_are_refused_and_counted_and_change_nothing() {
     }
     // The tag that was read permits one change, and not a second one.
     let fields = format!("If-Match: {tag}\r\n");
-    assert_eq!(send(observed, "PATCH", &target, &fields, drain).status, 200);
-    let again = send(observed, "PATCH", &target, &fields, "{\"state\":\"up\"}");
+    assert_eq!(
+        observed
+            .call_with_json("PATCH", &target, &fields, drain)
+            .status,
+        200
+    );
+    let again = observed.call_with_json("PATCH", &target, &fields, "{\"state\":\"up\"}");
     assert_eq!(again.status, 412, "{}", again.text());
     assert_eq!(balanced.server(&a)["state"], "drain");
     // Several lines of a field are one list.
     let tag = observed.call("GET", &target, READ);
     let tag = tag.field("etag").expect("a tag").to_owned();
     let fields = format!("{stale}If-Match: {tag}\r\n");
-    assert_eq!(send(observed, "PATCH", &target, &fields, drain).status, 200);
+    assert_eq!(
+        observed
+            .call_with_json("PATCH", &target, &fields, drain)
+            .status,
+        200
+    );
     // Changes that were refused before their operation are in the audit.
     for (method, status) in [("PUT", 405), ("PATCH", 403), ("PATCH", 413)] {
         let line = observed
@@ -506,7 +504,12 @@ fn audit_of_refused_changes_is_limited_and_shows_no_control_characters() {
         assert_eq!(observed.call("POST", &target, "").status, 401);
     }
     let body = json!({ "level": "a\u{9b}2Jb" }).to_string();
-    assert_eq!(send(observed, "PATCH", "/v1/log", "", &body).status, 400);
+    assert_eq!(
+        observed
+            .call_with_json("PATCH", "/v1/log", "", &body)
+            .status,
+        400
+    );
     let mut refused = 0;
     let last = loop {
         let line = observed.server.wait_for_error_line(" audit ");
@@ -565,7 +568,10 @@ fn changes_are_audited_at_every_log_level() {
     let [a, b] = balanced.addresses();
     let level = json!({ "level": "error" }).to_string();
     assert_eq!(
-        send(&balanced.observed, "PATCH", "/v1/log", "", &level).status,
+        balanced
+            .observed
+            .call_with_json("PATCH", "/v1/log", "", &level)
+            .status,
         200
     );
     balanced.patch(&a, &json!({ "state": "drain" }));

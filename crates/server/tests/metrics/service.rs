@@ -1,11 +1,10 @@
 //! Requests to the admin service over TCP: tokens, invalid requests, operations.
 
-use std::io::{Read, Write};
 use std::net::IpAddr;
-use std::os::unix::net::UnixStream;
 use std::process::Command;
 
 use lowroad_testkit::origin::TestOrigin;
+use lowroad_testkit::status::scrape;
 use lowroad_testkit::{ClientResponse, TestClient, wait_until};
 
 use crate::support::{FULL, ObservedServer, PROGRAM, READ, run};
@@ -25,16 +24,6 @@ fn problem(response: &ClientResponse, status: u16) -> String {
     let detail = problem["detail"].as_str().unwrap_or_default();
     assert!(!detail.is_empty(), "{problem}");
     detail.to_owned()
-}
-
-/// The response to a scrape over the Unix socket.
-fn scrape_unix_socket(observed: &ObservedServer) -> String {
-    let mut stream = UnixStream::connect(observed.socket()).expect("the socket");
-    let request = "GET /metrics HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n";
-    stream.write_all(request.as_bytes()).expect("a request");
-    let mut text = String::new();
-    stream.read_to_string(&mut text).expect("a response");
-    text
 }
 
 #[test]
@@ -115,7 +104,7 @@ fn wrong_tokens_of_an_address_are_rate_limited() {
         );
     }
     // The Unix socket requires no token and has no such rate limit.
-    let text = scrape_unix_socket(&observed);
+    let text = scrape(&observed.socket());
     assert!(
         text.contains("\nlowroad_admin_requests_refused_total 13\n"),
         "{text}"
@@ -137,7 +126,7 @@ fn clients_without_a_token_leave_the_unix_socket_usable() {
         })
         .collect();
     assert_eq!(held.len(), 256);
-    let text = scrape_unix_socket(&observed);
+    let text = scrape(&observed.socket());
     assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
 }
 
@@ -240,11 +229,7 @@ fn log_level_is_changed_while_the_server_runs() {
     let site = "[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"root\"\n";
     let observed = ObservedServer::with(site, TestOrigin::with_response(|_| String::new()));
     let patch = |body: &str, status: u16| {
-        let fields = format!(
-            "Authorization: Bearer {FULL}\r\nContent-Length: {}\r\n",
-            body.len()
-        );
-        let response = observed.call_with_body("PATCH", "/v1/log", &fields, body);
+        let response = observed.call_with_json("PATCH", "/v1/log", "", body);
         assert_eq!(response.status, status, "{body}: {}", response.text());
         response.text()
     };
@@ -272,11 +257,7 @@ fn log_level_is_changed_while_the_server_runs() {
                 [traces]\nendpoint = \"http://127.0.0.1:1/v1/traces\"\nsample = 0.5\n";
     let traced = ObservedServer::with(site, TestOrigin::with_response(|_| String::new()));
     let body = "{\"trace_sample\":0.25}";
-    let fields = format!(
-        "Authorization: Bearer {FULL}\r\nContent-Length: {}\r\n",
-        body.len()
-    );
-    let changed = traced.call_with_body("PATCH", "/v1/log", &fields, body);
+    let changed = traced.call_with_json("PATCH", "/v1/log", "", body);
     assert_eq!(changed.text(), "{\"level\":\"info\",\"trace_sample\":0.25}");
     let line = traced.server.wait_for_error_line(" audit ");
     assert!(

@@ -124,6 +124,19 @@ impl ObservedServer {
         whole(&client.received, method != "HEAD")
     }
 
+    /// Sends a JSON body with the full token, and with these further field lines.
+    pub fn call_with_json(
+        &self,
+        method: &str,
+        target: &str,
+        fields: &str,
+        body: &str,
+    ) -> ClientResponse {
+        let len = body.len();
+        let fields = format!("Authorization: Bearer {FULL}\r\nContent-Length: {len}\r\n{fields}");
+        self.call_with_body(method, target, &fields, body)
+    }
+
     /// A scrape in the text format.
     pub fn scrape(&self) -> Scrape {
         let response = self.call("GET", "/metrics", READ);

@@ -183,17 +183,12 @@ impl Host {
 
     /// The output of a `lowroad` command for this server.
     pub fn command(&self, arguments: &[&str]) -> Output {
-        let mut command = Command::new(PROGRAM);
-        command.args(arguments).arg("--admin");
-        let command = command.arg(self.path("admin.sock"));
-        command.output().expect("the command runs")
+        self.status().run(arguments)
     }
 
     /// The output of a `lowroad` command that must succeed.
     pub fn command_output(&self, arguments: &[&str]) -> String {
-        let output = self.command(arguments);
-        assert!(output.status.success(), "{output:?}");
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        self.status().command(arguments)
     }
 
     /// The server's maximum memory so far, in KiB.
