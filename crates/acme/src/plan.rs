@@ -223,8 +223,8 @@ impl RenewalPlan {
         }
     }
 
-    /// Makes an order due at the operator's request, and ends the delay after local failures, of which the operator may
-    /// have remedied the cause. The delays after failures of authorities stay: they keep the limits of these.
+    /// Makes an order due at the operator's request, and ends the delay after local failures: the operator may have removed
+    /// their cause. Delays after failures of an authority stay, so that its rate limits are kept.
     pub fn request_order(&mut self, now_s: u64) {
         self.local = RetryState::default();
         if let Some(current) = &mut self.held {

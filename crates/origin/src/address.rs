@@ -1,7 +1,7 @@
 //! Addresses of servers.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use lowroad_engine::upstream_socket::ConnectTarget;
@@ -23,8 +23,8 @@ pub enum ServerAddress {
 }
 
 impl ServerAddress {
-    /// The form that addresses of the same server have in common: an IPv4 address instead of its IPv6 form, and a path
-    /// without repeated slashes.
+    /// The form that addresses of the same server have in common: an IPv4 address instead of its IPv6 form, the loopback
+    /// address instead of the unspecified one, and a path without repeated slashes.
     pub fn canonical(&self) -> ServerAddress {
         match self {
             // Components contain neither empty names nor `.`; `..` stays, since it may follow a symbolic link.
@@ -51,8 +51,15 @@ impl ServerAddress {
 }
 
 fn canonical(address: SocketAddr) -> SocketAddr {
-    match (address.ip().to_canonical(), address) {
-        (IpAddr::V6(_), SocketAddr::V6(mut v6)) => {
+    let ip = match address.ip().to_canonical() {
+        // Linux connects to the loopback address then.
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    match (ip, address) {
+        (IpAddr::V6(ip), SocketAddr::V6(mut v6)) => {
+            v6.set_ip(ip);
             // The flow label does not identify a server; the scope of a link-local address does.
             v6.set_flowinfo(0);
             v6.into()
@@ -68,6 +75,26 @@ impl fmt::Display for ServerAddress {
             ServerAddress::Tcp(address) | ServerAddress::TcpFrom { to: address, .. } => {
                 address.fmt(to)
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_a_server_have_one_form() {
+        for (text, expected) in [
+            ("192.0.2.1:80", "192.0.2.1:80"),
+            ("[::ffff:192.0.2.1]:80", "192.0.2.1:80"),
+            ("0.0.0.0:80", "127.0.0.1:80"),
+            ("[::ffff:0.0.0.0]:80", "127.0.0.1:80"),
+            ("[::]:80", "[::1]:80"),
+            ("[fe80::1%2]:80", "[fe80::1%2]:80"),
+        ] {
+            let address = ServerAddress::Tcp(text.parse().expect("an address"));
+            assert_eq!(address.canonical().to_string(), expected);
         }
     }
 }

@@ -26,7 +26,7 @@ use member::GroupMember;
 use selection::MemberCandidate;
 
 pub use hash::hash_of;
-pub use member::{MemberCounters, MemberHealth, MemberMode, NewMember};
+pub use member::{MemberCounters, MemberHealth, MemberMode, NewMember, OperatorSettings};
 pub use pick_reason::{CandidateTier, MemberStatus, NoMember, PickReason};
 pub use selection::SelectionReason;
 pub use settings::{
@@ -145,8 +145,8 @@ impl<P> MemberGroup<P> {
             // With weights of 0 only, the shares would be divided by 0.
             weight: new.weight.max(1),
             backup: new.backup,
-            live_weight: None,
-            mode: MemberMode::Auto,
+            live_weight: new.operator.weight.map(|weight| weight.max(1)),
+            mode: new.operator.mode,
             circuit: CircuitBreaker::new(now_ms),
             is_healthy: true,
             contrary_checks: 0,

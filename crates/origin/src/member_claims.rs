@@ -26,13 +26,13 @@ pub enum ClaimChange<P> {
     None,
     /// The address has become a member.
     Added(MemberId),
-    /// The member has the settings and the target of another source. Its state is kept.
+    /// The member now has the settings and the target of another source. Its health, its mode and its requests stay.
     Replaced(MemberId),
     /// The address is no longer a member, which had this target.
     Removed(MemberId, P),
 }
 
-/// The addresses of a group with their sources.
+/// The addresses of a group with their sources. All are in their [canonical form](ServerAddress::canonical).
 pub struct MemberClaims<P> {
     upstream: Weak<Upstream<P>>,
     addresses: Mutex<HashMap<ServerAddress, ClaimedAddress<P>>>,
@@ -103,7 +103,7 @@ impl<P: Clone> MemberClaims<P> {
             return ClaimChange::None;
         };
         let mut addresses = self.lock();
-        let Some(claimed) = addresses.get_mut(&address.canonical()) else {
+        let Some(claimed) = addresses.get_mut(&address) else {
             let target = create();
             let member = upstream.with(|group| group.add(new.clone(), target.clone(), now_ms));
             let claims = vec![MemberClaim {
@@ -111,7 +111,7 @@ impl<P: Clone> MemberClaims<P> {
                 new,
                 target,
             }];
-            addresses.insert(address.canonical(), ClaimedAddress { member, claims });
+            addresses.insert(address, ClaimedAddress { member, claims });
             return ClaimChange::Added(member);
         };
         let leader = claimed.claims[0].source;
@@ -137,8 +137,7 @@ impl<P: Clone> MemberClaims<P> {
             return ClaimChange::None;
         };
         let mut addresses = self.lock();
-        let key = address.canonical();
-        let Some(claimed) = addresses.get_mut(&key) else {
+        let Some(claimed) = addresses.get_mut(address) else {
             return ClaimChange::None;
         };
         let leader = claimed.claims[0].source;
@@ -147,7 +146,7 @@ impl<P: Clone> MemberClaims<P> {
             return claimed.update(&upstream, leader);
         }
         let member = claimed.member;
-        addresses.remove(&key);
+        addresses.remove(address);
         match upstream.with(|group| group.remove(member)) {
             Some(target) => ClaimChange::Removed(member, target),
             None => ClaimChange::None,
@@ -157,7 +156,7 @@ impl<P: Clone> MemberClaims<P> {
     /// The member at an address, and the source of its settings.
     pub fn find(&self, address: &ServerAddress) -> Option<(MemberId, ClaimSource)> {
         let addresses = self.lock();
-        let claimed = addresses.get(&address.canonical())?;
+        let claimed = addresses.get(address)?;
         Some((claimed.member, claimed.claims[0].source))
     }
 
@@ -188,7 +187,7 @@ impl<P: Clone> ClaimedAddress<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::group::GroupSettings;
+    use crate::group::{GroupSettings, OperatorSettings};
     use crate::retry::RetryLimits;
 
     fn new(weight: u32) -> NewMember {
@@ -196,6 +195,7 @@ mod tests {
             name: "a".into(),
             weight,
             backup: false,
+            operator: OperatorSettings::default(),
         }
     }
 
@@ -203,7 +203,7 @@ mod tests {
     fn first_source_determines_the_settings_of_the_only_member() {
         let upstream = Upstream::new(GroupSettings::default(), RetryLimits::default());
         let claims = MemberClaims::new(&upstream);
-        let at = |text: &str| ServerAddress::Tcp(text.parse().expect("an address"));
+        let at = |text: &str| ServerAddress::Tcp(text.parse().expect("an address")).canonical();
         let (plain, mapped) = (at("192.0.2.1:80"), at("[::ffff:192.0.2.1]:80"));
         let set = |source, address: &ServerAddress, weight, target| {
             claims.set(source, address.clone(), new(weight), || target, 0)

@@ -15,7 +15,7 @@ use lowroad_engine::WorkerHandle;
 use lowroad_engine::tasks::TaskHandle;
 
 use crate::address::ServerAddress;
-use crate::group::{NewMember, NoMember};
+use crate::group::{NewMember, NoMember, OperatorSettings};
 use crate::member_claims::{ClaimChange, SourceClaims};
 pub use first_lookups::{FirstLookups, PendingLookup};
 use resolved_members::ResolvedMembers;
@@ -135,7 +135,12 @@ impl HostName {
 pub trait MemberFactory<P>: Send + 'static {
     /// The address in the form of the group's other members.
     fn server_address(&self, address: SocketAddr) -> ServerAddress {
-        ServerAddress::Tcp(address)
+        ServerAddress::Tcp(address).canonical()
+    }
+
+    /// The operator's settings of the member at an address.
+    fn operator_settings(&self, _address: &ServerAddress) -> OperatorSettings {
+        OperatorSettings::default()
     }
 
     /// Creates the target for a new address.
@@ -319,12 +324,13 @@ fn apply<P: Clone>(
         let Some(server) = answer.servers.iter().find(|it| it.address == address) else {
             continue;
         };
+        let at = factory.server_address(address);
         let new = NewMember {
             name: address.to_string().into(),
             weight: server.weight.unwrap_or(name.weight),
             backup: name.backup || server.is_backup,
+            operator: factory.operator_settings(&at),
         };
-        let at = factory.server_address(address);
         let change = claims.set(at, new, || factory.create(address), now_ms);
         factory.on_change(change, address);
     }

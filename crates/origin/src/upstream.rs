@@ -162,7 +162,7 @@ impl<P> Drop for UpstreamAttempt<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::group::NewMember;
+    use crate::group::{NewMember, OperatorSettings};
 
     #[test]
     fn dropped_attempt_is_reported_as_cancelled() {
@@ -171,6 +171,7 @@ mod tests {
             name: "a".into(),
             weight: 1,
             backup: false,
+            operator: OperatorSettings::default(),
         };
         let id = upstream.with(|group| group.add(new, 7, 0));
         let attempt = upstream
@@ -212,6 +213,7 @@ mod tests {
                     name: (*name).into(),
                     weight: 1,
                     backup: false,
+                    operator: OperatorSettings::default(),
                 };
                 upstream.with(|group| group.add(new, (), 0))
             })

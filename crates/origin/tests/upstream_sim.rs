@@ -23,7 +23,8 @@ use lowroad_origin::checks::{
     self, CheckSettings, ConnectCheck, HealthChange, HealthCheck, RandomSource,
 };
 use lowroad_origin::group::{
-    AttemptOutcome, BalancingPolicy, GroupSettings, MemberHealth, NewMember, NoMember, PickRequest,
+    AttemptOutcome, BalancingPolicy, GroupSettings, MemberHealth, NewMember, NoMember,
+    OperatorSettings, PickRequest,
 };
 use lowroad_origin::member_claims::{ClaimChange, ClaimSource, MemberClaims, SourceClaims};
 use lowroad_origin::name_resolution::{self, HostName, MemberFactory, NameAnswer, NameResolver};
@@ -149,6 +150,7 @@ fn new_member(number: usize) -> NewMember {
         name: at(number).to_string().into(),
         weight: 1,
         backup: false,
+        operator: OperatorSettings::default(),
     }
 }
 

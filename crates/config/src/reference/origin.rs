@@ -137,9 +137,9 @@ check = { path = "/healthz", interval = "2s" }
 | `lowroad origin weight app 10.0.0.1:3000 10` | another weight; `auto`: the configured one |
 | `lowroad origin add app 10.0.0.3:3000` | adds a server at an address, at most 256; `remove` removes it |
 
-An address is one server, however it is written, and also if several names resolve to it: the first address of the configuration
-determines its settings, then the first name, then `add`. An added server that a reload finds in the configuration keeps its state, and is
-removed there.
+Equal addresses are one server: `[::ffff:10.0.0.1]` is `10.0.0.1`, `0.0.0.0` and `[::]` are `127.0.0.1` and `[::1]`, and names may resolve to the same
+address. Its weight is that of the first address in the configuration, else of the first name, else of `add`. If a reload finds an added server in the
+configuration, the server keeps its state, and is no longer an added one.
 
 The origin of a route with a URL is named by this URL. Requests in progress go on. If no server is left, requests get 503.
 A server that comes back begins with a slow start of 10 s, as after failed checks. The changes are kept by origin and address until a restart, also over

@@ -10,7 +10,8 @@ use lowroad_engine::WorkerHandle;
 use lowroad_handler::operator_notice::OperatorNotice;
 use lowroad_http::status::StatusCode;
 use lowroad_origin::group::{
-    AttemptOutcome, BalancingPolicy, GroupSettings, MemberId, NewMember, NoMember, PickRequest,
+    AttemptOutcome, BalancingPolicy, GroupSettings, MemberId, NewMember, NoMember,
+    OperatorSettings, PickRequest,
 };
 use lowroad_origin::member_claims::{ClaimChange, ClaimSource, MemberClaims, SourceClaims};
 use lowroad_origin::name_resolution::{self, HostName, MemberFactory, NameWatch, SystemResolver};
@@ -246,8 +247,8 @@ fn group(
     let mut name_watches = Vec::new();
     for (index, upstream_address) in fastcgi.servers.iter().enumerate() {
         let address = match upstream_address {
-            At::Unix(path) => ServerAddress::Unix(path.clone()),
-            At::Tcp(address) => ServerAddress::Tcp(*address),
+            At::Unix(path) => ServerAddress::Unix(path.clone()).canonical(),
+            At::Tcp(address) => ServerAddress::Tcp(*address).canonical(),
             At::Name { host, port } => {
                 let name = HostName {
                     // Members must exist before the first request; periodic resolution starts later.
@@ -279,6 +280,7 @@ fn group(
             name: upstream_address.to_string().into(),
             weight: 1,
             backup: false,
+            operator: OperatorSettings::default(),
         };
         let source = ClaimSource::Configured(index);
         let create = || servers.get(address.clone(), fastcgi.connections_max);

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use lowroad_handler::origin_control::{AddedServer, KeptChange, ServerChange, ServerMode};
-use lowroad_origin::Upstream;
-use lowroad_origin::group::{MemberId, MemberMode};
+use lowroad_origin::group::{MemberId, MemberMode, OperatorSettings};
+use lowroad_origin::{ServerAddress, Upstream};
 
 use super::servers::OriginEndpoint;
 
@@ -69,9 +69,7 @@ impl LiveChanges {
 
     /// Records that the configuration has a server that was added. Its mode and weight stay.
     pub fn forget_added(&self, origin: &str, address: &str) {
-        if self.get(origin, address).added.is_some() {
-            self.update(origin, address, |state| state.added = None);
-        }
+        self.update(origin, address, |state| state.added = None);
     }
 
     /// Forgets a server.
@@ -87,12 +85,14 @@ impl LiveChanges {
     ) -> ServerChanges {
         let mut origins = self.lock();
         let servers = origins.entry(origin.to_owned()).or_default();
-        let state = servers.entry(address.to_owned()).or_default();
-        act(state);
-        let state = *state;
-        // Only deviations are kept, so that the map does not grow.
-        if state == ServerChanges::default() {
-            servers.remove(address);
+        let mut state = servers.remove(address).unwrap_or_default();
+        act(&mut state);
+        // Only deviations are kept, so that the maps do not grow.
+        if state != ServerChanges::default() {
+            servers.insert(address.to_owned(), state);
+        }
+        if servers.is_empty() {
+            origins.remove(origin);
         }
         state
     }
@@ -136,7 +136,17 @@ impl LiveChanges {
     }
 }
 
-/// Applies the changes to members of a group.
+impl ServerChanges {
+    /// The settings of the member.
+    pub fn operator_settings(self) -> OperatorSettings {
+        OperatorSettings {
+            mode: member_mode(self.mode),
+            weight: self.weight,
+        }
+    }
+}
+
+/// The changes of the members of a group.
 #[derive(Clone)]
 pub struct ChangedMembers {
     pub changes: Arc<LiveChanges>,
@@ -145,38 +155,39 @@ pub struct ChangedMembers {
 }
 
 impl ChangedMembers {
-    /// Applies the recorded changes to a new member.
+    /// The settings of the member at an address.
+    pub fn settings(&self, address: &ServerAddress) -> OperatorSettings {
+        let changes = self.changes.get(&self.origin, &address.to_string());
+        changes.operator_settings()
+    }
+
+    /// Applies the recorded changes to a new member: those that were made after its settings were read.
     pub fn apply(&self, member: MemberId, now_ms: u64) {
         let Some(upstream) = self.upstream.upgrade() else {
             return;
         };
         let endpoint = upstream.with(|group| group.target(member).cloned());
         let Some(endpoint) = endpoint else { return };
-        let address = endpoint.pool().address().to_string();
-        let state = self.changes.get(&self.origin, &address);
-        if state != ServerChanges::default() {
-            set_member(&upstream, member, state, now_ms);
-        }
+        let settings = self.settings(endpoint.pool().address());
+        set_member(&upstream, member, settings, now_ms);
     }
 }
 
-/// Sets the operator's decision and weight of a member.
+/// Sets the operator's settings of a member.
 pub fn set_member(
     upstream: &Upstream<Arc<OriginEndpoint>>,
     member: MemberId,
-    state: ServerChanges,
+    settings: OperatorSettings,
     now_ms: u64,
 ) {
-    let mode = member_mode(state.mode);
     // Under one lock, so that no request sees the mode without the weight.
     upstream.with(|group| {
-        group.set_mode(member, mode, now_ms);
-        group.set_live_weight(member, state.weight);
+        group.set_mode(member, settings.mode, now_ms);
+        group.set_live_weight(member, settings.weight);
     });
 }
 
-/// The mode of a member.
-pub fn member_mode(mode: ServerMode) -> MemberMode {
+fn member_mode(mode: ServerMode) -> MemberMode {
     match mode {
         ServerMode::Auto => MemberMode::Auto,
         ServerMode::Up => MemberMode::Up,
@@ -212,6 +223,8 @@ mod tests {
         };
         changes.change("app", "a:1", reset);
         assert_eq!(changes.list(), []);
+        changes.forget_added("app", "a:2");
+        assert!(changes.lock().is_empty());
         other.retain(&HashSet::from(["web"]));
         assert_eq!(other.list(), []);
     }

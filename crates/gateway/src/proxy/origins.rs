@@ -16,7 +16,9 @@ use lowroad_config::{
 use lowroad_engine::WorkerHandle;
 use lowroad_handler::operator_notice::OperatorNotice;
 use lowroad_handler::upstream_status::UpstreamReport;
-use lowroad_origin::group::{BalancingPolicy, CircuitEvent, GroupSettings, HealthSettings};
+use lowroad_origin::group::{
+    BalancingPolicy, CircuitEvent, GroupSettings, HealthSettings, OperatorSettings,
+};
 use lowroad_origin::member_claims::{ClaimChange, ClaimSource, MemberClaims, SourceClaims};
 use lowroad_origin::name_resolution::{
     FirstLookups, HostName, MemberFactory, PendingLookup, SystemResolver, system_lookups,
@@ -331,7 +333,7 @@ impl OriginRegistry {
         let members = Arc::new(GroupMembers {
             claims: Arc::new(MemberClaims::new(&upstream)),
             changed,
-            checks: checks.clone(),
+            checks,
         });
         let mut name_watches = Vec::new();
         for (index, (server, mut transport, location)) in found.into_iter().enumerate() {
@@ -392,7 +394,6 @@ impl OriginRegistry {
             workers: self.workers.clone(),
             name_watches,
             members,
-            checks,
         }))
     }
 
@@ -525,6 +526,10 @@ impl MemberFactory<Arc<OriginEndpoint>> for OriginFactory {
     fn create(&mut self, address: SocketAddr) -> Arc<OriginEndpoint> {
         let address = self.server_address(address);
         self.transport.create_endpoint(address, false)
+    }
+
+    fn operator_settings(&self, address: &ServerAddress) -> OperatorSettings {
+        self.members.changed.settings(address)
     }
 
     fn on_change(&mut self, change: ClaimChange<Arc<OriginEndpoint>>, _: SocketAddr) {

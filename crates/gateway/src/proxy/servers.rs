@@ -18,7 +18,6 @@ use lowroad_origin::group::{MemberId, MemberStatus, NoMember, PickRequest, hash_
 use lowroad_origin::name_resolution::{self, NameWatch};
 use lowroad_origin::{ConnectionPool, LimitClaim, SharedConnections, Upstream, UpstreamAttempt};
 
-use super::checks::HealthChecks;
 use super::endpoint_counters::EndpointCounters;
 use super::h2::H2Link;
 use super::link::{OriginConnector, unix_s};
@@ -230,8 +229,6 @@ pub struct OriginGroup {
     pub name_watches: Vec<NameWatch>,
     /// The members by address.
     pub members: Arc<GroupMembers>,
-    /// The active health checks.
-    pub checks: Option<Arc<HealthChecks>>,
     /// Counts how requests found their servers.
     pub session_counters: Arc<SessionCounters>,
 }

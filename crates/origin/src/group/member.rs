@@ -21,6 +21,17 @@ pub struct NewMember {
     pub weight: u32,
     /// Whether the member is a backup, used only if too few primary members are healthy.
     pub backup: bool,
+    /// The operator's settings, in force from the first request.
+    pub operator: OperatorSettings,
+}
+
+/// The settings of a member that an operator can change at any time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OperatorSettings {
+    /// The operator's decision.
+    pub mode: MemberMode,
+    /// The weight that replaces the configured one.
+    pub weight: Option<u32>,
 }
 
 /// The operator's decision about a member.

@@ -17,6 +17,7 @@ fn group(settings: GroupSettings, members: &[(&'static str, u32)]) -> (Members, 
             name: (*name).into(),
             weight: *weight,
             backup: name.starts_with("backup"),
+            operator: OperatorSettings::default(),
         };
         group.add(new, *name, 0)
     });
@@ -592,6 +593,7 @@ fn drained_or_removed_member_gets_no_requests_and_late_reports_are_ignored() {
         name: "new".into(),
         weight: 1,
         backup: false,
+        operator: OperatorSettings::default(),
     };
     let id = group.add(new, "new", 0);
     // The slot is reused with a new generation.
@@ -685,6 +687,7 @@ fn random_histories_satisfy_the_invariants() {
                         name: "again".into(),
                         weight: 1,
                         backup: false,
+                        operator: OperatorSettings::default(),
                     };
                     ids[any] = group.add(new, "again", now_ms);
                 }
@@ -782,6 +785,31 @@ fn drained_backup_has_sessions_only_while_backups_are_used() {
         let other = group.preview(&PickRequest::default(), 0, 0);
         assert!(other.is_ok_and(|(member, _)| member == ids[0]) == (panic_percent > 0));
     }
+}
+
+#[test]
+fn new_member_has_the_settings_of_the_operator_at_once() {
+    let (mut group, ids) = group(settings(BalancingPolicy::RoundRobin), &[("a", 1)]);
+    let mut add = |name: &'static str, mode, weight| {
+        let new = NewMember {
+            name: name.into(),
+            weight: 1,
+            backup: false,
+            operator: OperatorSettings { mode, weight },
+        };
+        group.add(new, name, 0)
+    };
+    add("down", MemberMode::Down, None);
+    add("drained", MemberMode::Drain, None);
+    let heavy = add("heavy", MemberMode::Auto, Some(3));
+    let mut counts = [0; 2];
+    for _ in 0..8 {
+        let picked = group.pick(&PickRequest::default(), 0, 0).expect("a member");
+        let index = [ids[0], heavy].iter().position(|id| *id == picked.member);
+        counts[index.expect("a member in rotation")] += 1;
+        group.report(picked, AttemptOutcome::Answered, 0);
+    }
+    assert_eq!(counts, [2, 6]);
 }
 
 #[test]

@@ -319,7 +319,7 @@ fn added_server(
         weight: added.weight,
         backup: added.is_backup,
     };
-    Ok((server, address.canonical()))
+    Ok((server, address))
 }
 
 /// The address of the member with this text.
@@ -358,7 +358,8 @@ fn apply(servers: &OriginServers, address: &str, state: ServerChanges, now_ms: u
         OriginMembers::Group(group) => {
             let find = |endpoint: &Arc<OriginEndpoint>| has_address(endpoint, address);
             if let Some(member) = group.upstream.with(|members| members.find(find)) {
-                live_changes::set_member(&group.upstream, member, state, now_ms);
+                let settings = state.operator_settings();
+                live_changes::set_member(&group.upstream, member, settings, now_ms);
             }
         }
     }

@@ -33,16 +33,15 @@ impl GroupMembers {
             name: server.url.to_string().into(),
             weight: server.weight,
             backup: server.backup,
+            operator: self.changed.settings(&address),
         };
         let now_ms = transport.now_ms();
         let create = || transport.create_endpoint(address.clone(), false);
-        let change = self
-            .claims
-            .set(source, address.clone(), new, create, now_ms);
+        let change = (self.claims).set(source, address.clone(), new, create, now_ms);
         self.follow(change, now_ms);
     }
 
-    /// Applies the changes of operators to a new member, and starts or ends health checks.
+    /// Completes the changes of operators to a new member, and starts or ends health checks.
     pub(super) fn follow(&self, change: ClaimChange<Arc<OriginEndpoint>>, now_ms: u64) {
         match change {
             ClaimChange::None => {}

@@ -23,7 +23,7 @@ fn text(number: u64) -> String {
     format!("192.0.2.{number}:80")
 }
 
-/// A registry with an origin, and the state that it must have.
+/// A registry with an origin, and the expected state of its servers.
 struct Model {
     world: World,
     registry: OriginRegistry,
@@ -230,7 +230,7 @@ impl Model {
         }
         for server in views[0].servers.iter().filter(in_rotation) {
             let count = counts.get(&server.address).copied().unwrap_or(0);
-            // The turns before the last change have an effect on a few ones after it.
+            // Credits from before the last change shift a few turns.
             let difference = count.abs_diff(server.weight * ROUNDS);
             assert!(
                 difference <= 8,
@@ -297,8 +297,6 @@ fn unusable_addresses_are_not_added() {
         "224.0.0.1:80",
         "[ff02::1]:80",
         "255.255.255.255:80",
-        "0.0.0.0:80",
-        "[::]:80",
         "unix:/",
         "unix:x",
         "unix:/a\0b",
@@ -326,4 +324,21 @@ fn unusable_addresses_are_not_added() {
         panic!("no address");
     };
     assert_eq!(address.to_string(), "unix:/run/a.sock");
+}
+
+#[test]
+fn unspecified_address_is_the_loopback_address() {
+    let model = Model::new(0);
+    for (address, listed) in [("0.0.0.0:7", "127.0.0.1:7"), ("[::]:7", "[::1]:7")] {
+        let server = AddedServer {
+            address: address.to_owned(),
+            weight: 1,
+            is_backup: false,
+            mode: ServerMode::Auto,
+        };
+        assert_eq!(model.registry.add_server("app", &server), Ok(()));
+        let again = model.registry.add_server("app", &server);
+        assert_eq!(again, Err(OriginRefusal::Exists));
+        assert!(addresses(&model.in_force.1).contains(&listed.to_owned()));
+    }
 }
