@@ -297,12 +297,20 @@ impl RecentMessages {
     }
 }
 
-/// The text without control characters and invisible ones: a line break could forge a second message, an escape sequence
-/// could control a terminal, and an override of the direction could show another text.
+/// The text as one line of visible characters: a line break could forge a second message, an escape sequence could control
+/// a terminal, and an override of the direction could show another text. The escapes are those of JSON, so that an object
+/// stays one with the same members.
 fn printable(text: &str) -> String {
-    text.chars()
-        .map(|c| if is_invisible(c) { ' ' } else { c })
-        .collect()
+    let mut printable = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' | '\r' | '\t' => printable.push(' '),
+            // Writing into memory does not fail.
+            c if is_invisible(c) => drop(write!(printable, "\\u{:04x}", u32::from(c))),
+            c => printable.push(c),
+        }
+    }
+    printable
 }
 
 #[cfg(test)]
@@ -319,11 +327,15 @@ mod tests {
     }
 
     #[test]
-    fn characters_that_forge_or_reorder_lines_are_replaced() {
-        for it in ['\n', '\u{1b}', '\u{9b}', '\u{202e}', '\u{200b}', '\u{2028}'] {
-            assert_eq!(printable(&format!("a{it}b")), "a b");
+    fn characters_that_forge_or_reorder_lines_are_escaped() {
+        for (text, expected) in [
+            ("a\nb\tc", "a b c"),
+            ("\u{1b}[2J\u{9b}", "\\u001b[2J\\u009b"),
+            ("\u{202e}\u{200b}\u{2028}", "\\u202e\\u200b\\u2028"),
+            ("\u{e4}\u{1f600}", "\u{e4}\u{1f600}"),
+        ] {
+            assert_eq!(printable(text), expected);
         }
-        assert_eq!(printable("a\u{e4}\u{1f600}"), "a\u{e4}\u{1f600}");
     }
 
     #[test]

@@ -32,8 +32,9 @@ pub fn visible(text: &str) -> String {
     String::from_utf8_lossy(&visible).into_owned()
 }
 
-/// Prints a line for the operator to standard error.
+/// Prints a line for the operator to standard error, as [`visible`] text.
 pub fn note(text: impl Display) {
+    let text = visible(&text.to_string());
     // If writing to standard error fails, the error can't be reported.
     let _ = writeln!(stderr(), "lowroad: {text}");
 }

@@ -325,15 +325,9 @@ impl AdminActions {
         event: impl FnOnce(CommandReply) -> MainEvent,
         busy: &'static str,
     ) -> AdminOutcome {
-        let mut waiting = self.busy.lock().unwrap_or_else(|it| it.into_inner());
-        if let Some(refusal) = *waiting {
-            return Err(AdminProblem::new(StatusCode::CONFLICT, refusal));
-        }
-        *waiting = Some(busy);
-        drop(waiting);
-        let outcome = self.wait_for_main(event);
-        *self.busy.lock().unwrap_or_else(|it| it.into_inner()) = None;
-        outcome
+        let _waiting = WaitingCommand::begin(&self.busy, busy)
+            .map_err(|refusal| AdminProblem::new(StatusCode::CONFLICT, refusal))?;
+        self.wait_for_main(event)
     }
 
     fn wait_for_main(&self, event: impl FnOnce(CommandReply) -> MainEvent) -> AdminOutcome {
@@ -367,6 +361,35 @@ impl AdminActions {
             AdminProblem::new(StatusCode::INTERNAL_ERROR, format!("SIGTERM: {error}"))
         })?;
         Ok(AdminReply::streamed("text/plain; charset=utf-8", stream))
+    }
+}
+
+/// A command that waits for the main thread. Its end, also by a panic, permits the next one.
+struct WaitingCommand<'a>(&'a Mutex<Option<&'static str>>);
+
+impl WaitingCommand<'_> {
+    /// Begins to wait, with the refusal of others.
+    ///
+    /// # Errors
+    /// Another command waits: its refusal of others.
+    fn begin<'a>(
+        waiting: &'a Mutex<Option<&'static str>>,
+        refusal: &'static str,
+    ) -> Result<WaitingCommand<'a>, &'static str> {
+        let mut current = waiting.lock().unwrap_or_else(|it| it.into_inner());
+        match *current {
+            Some(refusal) => Err(refusal),
+            None => {
+                *current = Some(refusal);
+                Ok(WaitingCommand(waiting))
+            }
+        }
+    }
+}
+
+impl Drop for WaitingCommand<'_> {
+    fn drop(&mut self) {
+        *self.0.lock().unwrap_or_else(|it| it.into_inner()) = None;
     }
 }
 

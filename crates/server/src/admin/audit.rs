@@ -1,6 +1,5 @@
 //! The audit: one line in the error log for each change that an operator makes or tries, as JSON.
 
-use lowroad_binary_log::export::invisible::escape_json;
 use lowroad_engine::Exchange;
 use lowroad_limits::{ClientRates, RequestRate, TokenBucket};
 use lowroad_log::ErrorLogger;
@@ -74,10 +73,7 @@ pub fn write(logger: &ErrorLogger, call: &AdminCall, outcome: &AdminOutcome) {
 }
 
 fn write_line(logger: &ErrorLogger, line: &Value) {
-    let mut text = Vec::new();
-    // The client has chosen parts of it, and a terminal may show it.
-    escape_json(&line.to_string(), &mut text);
-    logger.audit(format_args!("{}", String::from_utf8_lossy(&text)));
+    logger.audit(format_args!("{line}"));
 }
 
 fn add_refusal(line: &mut Value, problem: &AdminProblem) {

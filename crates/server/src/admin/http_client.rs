@@ -10,8 +10,6 @@ use lowroad_http::limits::RequestLimits;
 use lowroad_http::method::Method;
 use lowroad_http::status::StatusCode;
 
-use crate::terminal_output::visible;
-
 /// Maximum bytes of one read.
 const READ_LEN: usize = 16 * 1024;
 /// Maximum length of a response; explanations and counters are far shorter.
@@ -42,8 +40,7 @@ impl AdminResponse {
             .as_ref()
             .and_then(|problem| problem.get("detail")?.as_str());
         Err(match detail {
-            // It may repeat names and addresses that a client has chosen.
-            Some(detail) => visible(detail),
+            Some(detail) => detail.to_owned(),
             None => format!("the server answered with status {}", self.status.code()),
         })
     }

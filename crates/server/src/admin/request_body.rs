@@ -24,7 +24,7 @@ pub enum BodyReception {
     /// The request is complete.
     Complete(Box<AdminCall>),
     /// The body has ended too early.
-    Cut,
+    Cut(Box<AdminCall>),
 }
 
 impl ReceivedBody {
@@ -58,7 +58,7 @@ impl ReceivedBody {
                 // The connection's limit of bodies bounds the length.
                 Poll::Ready(StreamItem::Bytes(bytes)) => self.call.body.extend_from_slice(&bytes),
                 Poll::Ready(StreamItem::End) => return BodyReception::Complete(self.call),
-                Poll::Ready(StreamItem::Cut) => return BodyReception::Cut,
+                Poll::Ready(StreamItem::Cut) => return BodyReception::Cut(self.call),
                 Poll::Pending => return BodyReception::Waiting(self),
             }
         }

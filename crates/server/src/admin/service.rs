@@ -10,7 +10,7 @@ use bytes::Bytes;
 use lowroad_engine::epoll::EpollDriver;
 use lowroad_engine::helper_pool::HelperPool;
 use lowroad_engine::mailbox::WorkerMailbox;
-use lowroad_engine::service::{ConnectionRefusal, ExchangeId};
+use lowroad_engine::service::ConnectionRefusal;
 use lowroad_engine::stream::BodyReceiver;
 use lowroad_engine::tls_session::TlsSession;
 use lowroad_engine::worker::{MailboxMessage, WorkerMessage};
@@ -138,29 +138,39 @@ impl AdminService {
         &self,
         request: &Request<'_>,
         exchange: &Exchange,
-    ) -> Result<Box<AdminCall>, AdminProblem> {
+    ) -> Result<Box<AdminCall>, RefusedRequest> {
+        let of_peer = |problem| RefusedRequest {
+            by: peer_name(exchange),
+            problem,
+        };
         let RequestTarget::Origin { path, query, .. } = request.target else {
-            return Err(AdminProblem::bad_request("the target is no path"));
+            return Err(of_peer(AdminProblem::bad_request("the target is no path")));
         };
         let admin_request = AdminRequest::new(request.method, path, query);
         let client = match exchange.listener == TCP_LISTENER {
-            true => self.tcp_client(request, exchange, &admin_request)?,
+            true => self
+                .tcp_client(request, exchange, &admin_request)
+                .map_err(of_peer)?,
             false => AdminClient {
                 permission: AdminPermission::Full,
                 name: peer_name(exchange),
             },
         };
-        let admin_request = admin_request?;
+        let of_client = |problem| RefusedRequest {
+            by: client.name.clone(),
+            problem,
+        };
+        let admin_request = admin_request.map_err(of_client)?;
         let if_match = list_field(request, "If-Match");
         // A client that sends a condition relies on it.
         if if_match.is_some()
             && admin_request.entry.permission == AdminPermission::Full
             && !admin_request.has_condition()
         {
-            return Err(AdminProblem::bad_request(format!(
+            return Err(of_client(AdminProblem::bad_request(format!(
                 "{} has no ETag; send it without If-Match",
                 admin_request.entry.path
-            )));
+            ))));
         }
         Ok(Box::new(AdminCall {
             request: admin_request,
@@ -205,15 +215,16 @@ impl AdminService {
     fn proceed(
         &self,
         progress: BodyReception,
-        id: ExchangeId,
+        exchange: &Exchange,
         response: &mut ResponseWriter<'_>,
     ) -> ServiceOutcome<AdminPending, ()> {
         match progress {
             BodyReception::Waiting(received) => deferred(AdminPending::Receiving(received)),
-            BodyReception::Complete(call) => self.submit(call, id, response),
-            BodyReception::Cut => {
+            BodyReception::Complete(call) => self.submit(call, exchange, response),
+            BodyReception::Cut(call) => {
                 let problem = AdminProblem::bad_request("the body has ended too early");
-                self.refuse_with(&problem, response)
+                self.refuse_call(&call, &problem, exchange, response);
+                ServiceOutcome::Ready(None)
             }
         }
     }
@@ -222,17 +233,19 @@ impl AdminService {
     fn submit(
         &self,
         call: Box<AdminCall>,
-        id: ExchangeId,
+        exchange: &Exchange,
         response: &mut ResponseWriter<'_>,
     ) -> ServiceOutcome<AdminPending, ()> {
-        let (actions, mailbox) = (self.actions.clone(), self.mailbox.clone());
+        let (actions, mailbox, id) = (self.actions.clone(), self.mailbox.clone(), exchange.id);
         let helpers = match call.request.may_wait() {
             true => &self.helpers.waiting,
             false => &self.helpers.quick,
         };
+        let call: Arc<AdminCall> = call.into();
+        let submitted = call.clone();
         // The operation may wait for the disk or for the main thread, which an event loop must not.
         let job = move || {
-            let reply = AdminEvent::Reply(actions.run(&call));
+            let reply = AdminEvent::Reply(actions.run(&submitted));
             mailbox.post(MailboxMessage::Outcome(id, reply));
         };
         if helpers.submit(job).is_ok() {
@@ -240,18 +253,38 @@ impl AdminService {
         }
         let detail = "too many requests of operators are waiting";
         let problem = AdminProblem::new(StatusCode::SERVICE_UNAVAILABLE, detail);
-        self.refuse_with(&problem, response)
-    }
-
-    fn refuse_with(
-        &self,
-        problem: &AdminProblem,
-        response: &mut ResponseWriter<'_>,
-    ) -> ServiceOutcome<AdminPending, ()> {
-        self.counters.count_problem(problem.status);
-        refuse(problem, response);
+        self.refuse_call(&call, &problem, exchange, response);
         ServiceOutcome::Ready(None)
     }
+
+    /// Refuses an admitted request before its operation is performed. A change has a line in the audit.
+    fn refuse_call(
+        &self,
+        call: &AdminCall,
+        problem: &AdminProblem,
+        exchange: &Exchange,
+        response: &mut ResponseWriter<'_>,
+    ) {
+        let entry = call.request.entry;
+        if entry.permission == AdminPermission::Full {
+            self.counters.count_change(entry, false);
+            self.refusals
+                .write(exchange, &call.client.name, &call.target, problem);
+        }
+        self.refuse_with(problem, response);
+    }
+
+    fn refuse_with(&self, problem: &AdminProblem, response: &mut ResponseWriter<'_>) {
+        self.counters.count_problem(problem.status);
+        refuse(problem, response);
+    }
+}
+
+/// A request that is refused before its operation is known to be permitted.
+struct RefusedRequest {
+    /// The client for the audit.
+    by: String,
+    problem: AdminProblem,
 }
 
 /// A deferred request.
@@ -311,22 +344,22 @@ impl HttpService for AdminService {
     ) -> ServiceOutcome<AdminPending, ()> {
         let call = match self.admitted(request, exchange) {
             Ok(call) => call,
-            Err(problem) => {
+            Err(RefusedRequest { by, problem }) => {
                 // The operation is not performed, so it writes no line itself.
                 if !matches!(request.method, Method::Get | Method::Head) {
                     let target = target_text(request);
-                    let by = peer_name(exchange);
                     self.refusals.write(exchange, &by, &target, &problem);
                 }
-                return self.refuse_with(&problem, response);
+                self.refuse_with(&problem, response);
+                return ServiceOutcome::Ready(None);
             }
         };
         // An operation without a body ignores one, which the engine then drops.
         if let Some(body) = exchange.body.take_if(|_| call.request.takes_body()) {
             let received = ReceivedBody::new(call, body, exchange.id, &self.mailbox);
-            return self.proceed(received.receive(), exchange.id, response);
+            return self.proceed(received.receive(), exchange, response);
         }
-        self.submit(call, exchange.id, response)
+        self.submit(call, exchange, response)
     }
 
     fn resume(
@@ -338,7 +371,7 @@ impl HttpService for AdminService {
     ) -> ServiceOutcome<AdminPending, ()> {
         match (pending, event) {
             (AdminPending::Receiving(received), AdminEvent::BodyReady) => {
-                self.proceed(received.receive(), exchange.id, response)
+                self.proceed(received.receive(), exchange, response)
             }
             // A late wake-up.
             (pending, AdminEvent::BodyReady) => deferred(pending),
@@ -347,7 +380,10 @@ impl HttpService for AdminService {
                 ServiceOutcome::Ready(None)
             }
             // Counted here and not by the operation: refusals before it are counted in the same way.
-            (_, AdminEvent::Reply(Err(problem))) => self.refuse_with(&problem, response),
+            (_, AdminEvent::Reply(Err(problem))) => {
+                self.refuse_with(&problem, response);
+                ServiceOutcome::Ready(None)
+            }
         }
     }
 
@@ -369,14 +405,13 @@ impl HttpService for AdminService {
         response: &mut ResponseWriter<'_>,
     ) -> Option<()> {
         let problem = connection_problem(why);
-        self.counters.count_problem(problem.status);
         if !matches!(request.method, b"" | b"GET" | b"HEAD") {
             let [method, target] = [request.method, request.target].map(|it| lossy(Some(it)));
             let target = format!("{method} {target}");
             let by = peer_name(exchange);
             self.refusals.write(exchange, &by, &target, &problem);
         }
-        refuse(&problem, response);
+        self.refuse_with(&problem, response);
         None
     }
 
@@ -388,13 +423,13 @@ impl HttpService for AdminService {
         response: &mut ResponseWriter<'_>,
     ) -> Option<()> {
         let problem = connection_problem(why);
-        if let AdminPending::Receiving(received) = &pending {
-            let call = received.call();
-            let by = &call.client.name;
-            self.refusals.write(exchange, by, &call.target, &problem);
+        match &pending {
+            AdminPending::Receiving(received) => {
+                self.refuse_call(received.call(), &problem, exchange, response);
+            }
+            // Its operation writes the line.
+            AdminPending::Running => self.refuse_with(&problem, response),
         }
-        self.counters.count_problem(problem.status);
-        refuse(&problem, response);
         None
     }
 

@@ -90,7 +90,7 @@ const SUMS: [UpstreamFamily; 13] = [
     (
         MetricKind::Gauge,
         "lowroad_upstream_connections_in_use",
-        "Connections to an upstream server with a request.",
+        "Connections to an upstream server with a request, or open with HTTP/2.",
         |it| Some(it.connections.in_use),
     ),
     (

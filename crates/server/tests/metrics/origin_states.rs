@@ -4,7 +4,6 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
-use std::process::Command;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -13,7 +12,7 @@ use lowroad_testkit::status::StatusClient;
 use lowroad_testkit::{ClientResponse, wait_until};
 use serde_json::{Value, json};
 
-use crate::support::{FULL, ObservedServer, PROGRAM, READ, run};
+use crate::support::{FULL, ObservedServer, PROGRAM, READ};
 
 /// An origin with its name in each response; responses are never stored.
 fn origin(name: &'static str) -> TestOrigin {
@@ -482,13 +481,15 @@ fn bad_changes_are_refused_and_counted_and_change_nothing() {
             .status,
         200
     );
-    // Changes that were refused before their operation are in the audit.
-    for (method, status) in [("PUT", 405), ("PATCH", 403), ("PATCH", 413)] {
-        let line = observed
-            .server
-            .wait_for_error_line(&format!("\"status\":{status}"));
+    // Changes that were refused before their operation are in the audit, with the client if it is known.
+    for (method, text, by) in [
+        ("PUT", "\"status\":405", "token from 127.0.0.1"),
+        ("PATCH", "\"status\":403", "a client from 127.0.0.1"),
+        ("PATCH", "\"status\":413", "token from 127.0.0.1"),
+    ] {
+        let line = observed.server.wait_for_error_line(text);
         assert!(
-            line.contains(" audit ") && line.contains("from 127.0.0.1"),
+            line.contains(" audit ") && line.contains(&format!("\"by\":\"{by}")),
             "{line}"
         );
         assert!(line.contains(&format!("\"{method} {target}")), "{line}");
