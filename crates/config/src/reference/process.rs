@@ -21,7 +21,7 @@ pub(super) const SERVER: TableReference = TableReference {
             "boolean",
             "true",
             "Refuse system calls to threads that serve requests, by seccomp: starting programs, `ptrace`, raw sockets, \
-             namespaces, mounts, `bpf`, `io_uring`, kernel modules, changes of the user ([security](../operation.md#rights)). \
+             namespaces, mounts, `bpf`, `io_uring`, kernel modules, changes of the user ([security](../security.md#rights)). \
              They fail with `EPERM`. Turn it off for native modules that need one of these. A kernel without seccomp \
              gets a line in the log.",
         ),

@@ -275,7 +275,7 @@ change. Only an unusable certificate prevents the start; everything else is logg
 
 Changed certificates and keys are loaded within a second, without a reload; an unusable file leaves the old one in use. They are first read
 before the server gives up root, later as the server's `user` or by [a helper with root's
-rights](../operation.md#files-that-only-root-may-open). `client_ca` is read at the start and at SIGHUP. A reload keeps files that it can't read
+rights](../security.md#files-that-only-root-may-open). `client_ca` is read at the start and at SIGHUP. A reload keeps files that it can't read
 again, with a warning.
 
 ```toml
