@@ -1,5 +1,7 @@
 //! Warns of valid settings that have no effect: tables behind others, maps without a use, lifetimes without a cache.
 
+use std::collections::{HashMap, HashSet};
+
 use crate::reader::{ConfigSource, KeyPosition};
 use crate::site_marks::{CacheMarks, SiteMarks};
 use crate::{
@@ -8,13 +10,13 @@ use crate::{
 };
 
 /// A table with a pattern, among several of which the first that matches applies.
-struct OrderedTable<'c> {
-    pattern: &'c PathPattern,
-    /// The number of the table; several patterns may belong to one.
-    table: usize,
+pub(crate) struct OrderedTable<'c> {
+    pub pattern: &'c PathPattern,
+    /// Identifies the table; several patterns may belong to one.
+    pub table: usize,
     /// Whether it applies to all requests for its paths.
-    takes_all: bool,
-    position: &'c KeyPosition,
+    pub takes_all: bool,
+    pub position: &'c KeyPosition,
 }
 
 /// Warns of settings of sites that have no effect.
@@ -99,13 +101,12 @@ pub(crate) fn check_rates(
             RuleAction::Bandwidth(limit) => Some((limit, position)),
             _ => None,
         });
-        let mut warned = Vec::new();
+        let mut warned = HashSet::new();
         for (limit, position) in of_site.into_iter().chain(of_routes).chain(of_rules) {
             // Several patterns of a table have the same rate.
-            if limit.bytes_per_s >= limits.rate_min || warned.contains(&position.offset) {
+            if limit.bytes_per_s >= limits.rate_min || !warned.insert(position.offset) {
                 continue;
             }
-            warned.push(position.offset);
             source.warn(
                 position,
                 format!(
@@ -140,12 +141,19 @@ fn warn_of_missing_pages(
 }
 
 /// Warns of tables without effect: an earlier table has all their paths.
-fn warn_of_hidden(source: &ConfigSource<'_>, name: &str, tables: &[OrderedTable<'_>]) {
+pub(crate) fn warn_of_hidden(source: &ConfigSource<'_>, name: &str, tables: &[OrderedTable<'_>]) {
+    // A literal pattern covers only an equal one, so a site may have thousands of them.
+    let mut literals: HashMap<&str, usize> = HashMap::new();
+    let mut others: Vec<usize> = Vec::new();
     for (index, table) in tables.iter().enumerate() {
-        let hides = |other: &&OrderedTable<'_>| {
-            other.takes_all && other.table != table.table && covers(other.pattern, table.pattern)
+        let hides = |other: &usize| {
+            let other = &tables[*other];
+            other.table != table.table && covers(other.pattern, table.pattern)
         };
-        if let Some(other) = tables[..index].iter().find(hides) {
+        let literal = literals.get(table.pattern.text()).copied().filter(hides);
+        let other = others.iter().copied().find(hides);
+        if let Some(other) = literal.into_iter().chain(other).min() {
+            let other = &tables[other];
             source.warn(
                 table.position,
                 format!(
@@ -155,12 +163,19 @@ fn warn_of_hidden(source: &ConfigSource<'_>, name: &str, tables: &[OrderedTable<
                 "the table with the narrower pattern first",
             );
         }
+        match (table.takes_all, table.pattern.is_literal()) {
+            (true, true) => {
+                literals.entry(table.pattern.text()).or_insert(index);
+            }
+            (true, false) => others.push(index),
+            (false, _) => {}
+        }
     }
 }
 
 /// Whether a pattern surely matches all paths of another one, and all below them.
 pub(crate) fn covers_folder(pattern: &PathPattern, other: &PathPattern) -> bool {
-    let text = pattern.to_string();
+    let text = pattern.text();
     let folder = text.strip_suffix("**").filter(|it| it.ends_with('/'));
     text == "/**"
         || !other.ignores_case()
@@ -170,20 +185,19 @@ pub(crate) fn covers_folder(pattern: &PathPattern, other: &PathPattern) -> bool 
 /// Whether a pattern surely matches all paths of another one.
 pub(crate) fn covers(pattern: &PathPattern, other: &PathPattern) -> bool {
     // Other cases stay without a warning: a wrong one would be worse than none.
-    let text = pattern.to_string();
+    let text = pattern.text();
     if pattern == other || text == "/**" {
         return true;
     }
-    if !other.is_absolute() || other.ignores_case() {
+    // All paths of a pattern begin with its front, which is cheap to compare.
+    let has_front = other.front().starts_with(pattern.front());
+    if !has_front || !other.is_absolute() || other.ignores_case() {
         return false;
     }
-    // Without wildcards and alternatives, the other pattern matches one path.
-    let is_literal = other.front() == other.to_string();
     // The front of the other pattern with anything behind it.
     let folder = text.strip_suffix("**");
     let is_folder = folder.is_some_and(|it| !it.is_empty() && it == pattern.front());
-    is_literal && pattern.matches(other.front().as_bytes())
-        || is_folder && other.front().starts_with(pattern.front())
+    is_folder || other.is_literal() && pattern.matches(other.front().as_bytes())
 }
 
 /// Warns of maps to which no text refers.

@@ -92,6 +92,16 @@ impl PathPattern {
         }
     }
 
+    /// The original text.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether the pattern matches one path only: it has neither wildcards nor alternatives, and respects case.
+    pub(crate) fn is_literal(&self) -> bool {
+        self.front() == self.text
+    }
+
     /// Whether the pattern is matched against the whole path, not against the last segment.
     pub fn is_absolute(&self) -> bool {
         self.glob().starts_with('/')

@@ -9,7 +9,10 @@ use lowroad_variables::{Template, TemplatePart, Variable};
 use crate::reader::{ConfigSource, ConfigValue};
 use crate::rules;
 use crate::site_marks::SiteMarks;
-use crate::{PathPattern, PathSelector, RedirectConfig, SiteConfig, SiteName, TrailingSlash};
+use crate::{
+    PathPattern, PathSelector, PatternSet, PatternSetBuilder, RedirectConfig, SiteConfig, SiteName,
+    TrailingSlash,
+};
 
 /// The maximum number of redirects that are followed.
 const HOPS_MAX: usize = 20;
@@ -27,8 +30,13 @@ struct SiteUrl {
 /// Warns of redirects in endless loops.
 pub(crate) fn check(source: &ConfigSource<'_>, sites: &[(SiteConfig, SiteMarks)]) {
     for (site, marks) in sites {
+        let mut patterns = PatternSetBuilder::default();
+        for redirect in &site.redirects {
+            patterns.add_capturing(&redirect.from);
+        }
+        let patterns = patterns.build([]);
         for (index, position) in marks.redirects.iter().enumerate() {
-            if let Some(urls) = find_loop(site, index) {
+            if let Some(urls) = find_loop(site, &patterns, index) {
                 source.warn(
                     position,
                     format!("{ENDLESS_LOOP}: {}", urls.join(" to ")),
@@ -63,8 +71,8 @@ pub(crate) fn check_own_path(redirect: &RedirectConfig, to: &ConfigValue<'_>) {
     }
 }
 
-/// The loop that begins at a redirect, if no earlier redirect is in it.
-fn find_loop(site: &SiteConfig, index: usize) -> Option<Vec<String>> {
+/// The loop that begins at a redirect, if no earlier redirect is in it. `patterns` are those of the site's redirects.
+fn find_loop(site: &SiteConfig, patterns: &PatternSet, index: usize) -> Option<Vec<String>> {
     let first = SiteUrl {
         is_https: site.tls.is_some(),
         path: sample_path(&site.redirects.get(index)?.from)?,
@@ -80,7 +88,7 @@ fn find_loop(site: &SiteConfig, index: usize) -> Option<Vec<String>> {
             let paths = in_loop.iter().map(|(it, _)| it).chain([&url]);
             return (smallest == Some(index)).then(|| paths.map(|it| it.path.clone()).collect());
         }
-        let (redirect, next) = next_url(site, &url)?;
+        let (redirect, next) = next_url(site, patterns, &url)?;
         visited.push((url, redirect));
         url = next;
     }
@@ -88,7 +96,11 @@ fn find_loop(site: &SiteConfig, index: usize) -> Option<Vec<String>> {
 }
 
 /// The URL to which a site redirects, and the redirect; none for the canonical URL.
-fn next_url(site: &SiteConfig, url: &SiteUrl) -> Option<(Option<usize>, SiteUrl)> {
+fn next_url(
+    site: &SiteConfig,
+    patterns: &PatternSet,
+    url: &SiteUrl,
+) -> Option<(Option<usize>, SiteUrl)> {
     let tls_only = site.tls.as_ref().is_some_and(|tls| tls.redirect);
     if tls_only && !url.is_https {
         // The scheme changes before any rule of the site applies.
@@ -101,9 +113,14 @@ fn next_url(site: &SiteConfig, url: &SiteUrl) -> Option<(Option<usize>, SiteUrl)
             },
         ));
     }
-    let redirects = site.redirects.iter().enumerate();
-    let mut found = redirects.filter(|(_, it)| it.from.capture(url.path.as_bytes()).is_some());
-    if let Some((number, redirect)) = found.next() {
+    // The set may contain patterns that do not match.
+    let candidates = patterns.matches(url.path.as_bytes()).into_iter();
+    let mut redirects = candidates.filter_map(|number| {
+        let number = usize::try_from(number).ok()?;
+        Some((number, site.redirects.get(number)?))
+    });
+    let found = redirects.find(|(_, it)| it.from.capture(url.path.as_bytes()).is_some());
+    if let Some((number, redirect)) = found {
         // Another request might meet the conditions.
         let is_followed = redirect.conditions.is_empty();
         let next = is_followed.then(|| destination(site, redirect, url));

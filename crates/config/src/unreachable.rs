@@ -1,7 +1,9 @@
 //! Warns of rules that no request can meet: conditions on a scheme that the site does not have, patterns outside of their
 //! route, and rules after one that ends all requests for their paths.
 
-use crate::contradictions::{covers, covers_folder};
+use std::collections::HashSet;
+
+use crate::contradictions::{OrderedTable, covers, covers_folder, warn_of_hidden};
 use crate::reader::ConfigSource;
 use crate::site_marks::{RouteMarks, SiteMarks};
 use crate::{PathPattern, PathSelector, RouteConfig, RuleAction, RuleConfig, SiteConfig};
@@ -11,18 +13,10 @@ pub(crate) fn check(source: &ConfigSource<'_>, sites: &[(SiteConfig, SiteMarks)]
     for (site, marks) in sites {
         warn_of_schemes(source, site, marks);
         warn_of_ended_rules(source, site, marks);
-        warn_of_hidden_redirects(source, site, marks);
-        for (route, route_marks) in site.routes.iter().zip(&marks.routes) {
-            let same_table = site.routes.iter().zip(&marks.routes);
-            let same_table = same_table.filter(|(_, it)| it.table == route_marks.table);
-            let routes: Vec<&RouteConfig> = same_table.map(|(route, _)| route).collect();
-            // The first pattern of a table stands for the others.
-            if routes
-                .first()
-                .is_some_and(|first| std::ptr::eq(*first, route))
-            {
-                warn_of_outside_patterns(source, &routes, route_marks);
-            }
+        warn_of_hidden(source, "site.redirect", &ordered_redirects(site, marks));
+        let routes: Vec<_> = site.routes.iter().zip(&marks.routes).collect();
+        for table in routes.chunk_by(|(_, one), (_, other)| one.table == other.table) {
+            warn_of_outside_patterns(source, table);
         }
     }
 }
@@ -58,13 +52,12 @@ fn warn_of_schemes(source: &ConfigSource<'_>, site: &SiteConfig, marks: &SiteMar
         .chain(routes.zip(marks.routes.iter().map(|it| &it.handler)))
         .chain(headers)
         .chain(cache_rules);
-    let mut warned = Vec::new();
+    let mut warned = HashSet::new();
     for (_, position) in all.filter(|(it, _)| it.is_https == Some(missing)) {
         // Several patterns of a table have the same conditions.
-        if warned.contains(&position.offset) {
+        if !warned.insert(position.offset) {
             continue;
         }
-        warned.push(position.offset);
         let (scheme, reason, allowed) = match missing {
             true => (
                 "https",
@@ -124,48 +117,31 @@ fn ends(earlier: &RuleConfig, later: &RuleConfig, is_allowed: bool) -> bool {
     ends && is_other && earlier.conditions.is_empty() && covers(&earlier.pattern, &later.pattern)
 }
 
-/// Warns of redirects after one without conditions that has all their paths.
-fn warn_of_hidden_redirects(source: &ConfigSource<'_>, site: &SiteConfig, marks: &SiteMarks) {
-    let pattern = |from: &PathSelector| match from {
-        PathSelector::Pattern(pattern) => Some(pattern.clone()),
-        PathSelector::Regex(_) => None,
-    };
+/// The redirects of a site by globs; regular expressions are not compared.
+fn ordered_redirects<'c>(site: &'c SiteConfig, marks: &'c SiteMarks) -> Vec<OrderedTable<'c>> {
     let redirects = site.redirects.iter().zip(&marks.redirects);
-    let mut earlier: Vec<(PathPattern, usize)> = Vec::new();
-    for (redirect, position) in redirects {
-        let Some(own) = pattern(&redirect.from) else {
-            continue;
-        };
-        let hides = |(pattern, offset): &&(PathPattern, usize)| {
-            *offset != position.offset && covers(pattern, &own)
-        };
-        if let Some((hiding, _)) = earlier.iter().find(hides) {
-            source.warn(
-                position,
-                format!(
-                    "never applies to {own}: an earlier site.redirect with {hiding} precedes it"
-                ),
-                "the table with the narrower pattern first",
-            );
-        }
-        if redirect.conditions.is_empty() {
-            earlier.push((own, position.offset));
-        }
-    }
+    let tables = redirects.filter_map(|(redirect, position)| match &redirect.from {
+        PathSelector::Pattern(pattern) => Some(OrderedTable {
+            pattern,
+            table: position.offset,
+            takes_all: redirect.conditions.is_empty(),
+            position,
+        }),
+        PathSelector::Regex(_) => None,
+    });
+    tables.collect()
 }
 
-/// Warns of rules of a route's cache with paths outside of the route.
-fn warn_of_outside_patterns(
-    source: &ConfigSource<'_>,
-    routes: &[&RouteConfig],
-    marks: &RouteMarks,
-) {
-    let Some(first) = routes.first() else { return };
+/// Warns of rules of a route's cache with paths outside of the route. `routes` are the patterns of one table.
+fn warn_of_outside_patterns(source: &ConfigSource<'_>, routes: &[(&RouteConfig, &RouteMarks)]) {
+    let Some((first, marks)) = routes.first() else {
+        return;
+    };
     for (rule, position) in first.caching.rules.iter().zip(&marks.caching.rules) {
         let is_outside = |pattern: &PathPattern| {
             routes
                 .iter()
-                .all(|route| are_disjoint(&route.pattern, pattern))
+                .all(|(route, _)| are_disjoint(&route.pattern, pattern))
         };
         if let Some(pattern) = rule.patterns.iter().find(|it| is_outside(it)) {
             source.warn(
@@ -187,7 +163,6 @@ fn are_disjoint(one: &PathPattern, other: &PathPattern) -> bool {
     if !(first.starts_with(second) || second.starts_with(first)) {
         return true;
     }
-    let is_literal = |pattern: &PathPattern| pattern.front() == pattern.to_string();
-    is_literal(one) && !other.matches(first.as_bytes())
-        || is_literal(other) && !one.matches(second.as_bytes())
+    one.is_literal() && !other.matches(first.as_bytes())
+        || other.is_literal() && !one.matches(second.as_bytes())
 }
