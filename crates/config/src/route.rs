@@ -234,8 +234,7 @@ fn intercepted_errors(item: &ConfigValue<'_>) -> InterceptedErrors {
     // TOML sorts tables by key, so the order in the file has no meaning.
     let mut listed = Vec::new();
     for (key, position, value) in section.entries() {
-        let range = caching::parse_status(key)
-            .filter(|range| matches!(range, StatusRange::Exact(400..) | StatusRange::Class(4..)));
+        let range = caching::parse_status(key).filter(|range| range.contains_errors());
         let Some(range) = range else {
             let message = format!("{key:?} is not a status of an error");
             section.report_at(&position, message, "400 to 599, \"4xx\" or \"5xx\"");

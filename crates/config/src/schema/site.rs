@@ -42,8 +42,8 @@ pub struct SiteConfig {
     /// Media types by file name extension (lower case, no dot), in addition to the built-in table, which they override.
     /// `[site.types]`
     pub types: Vec<(String, String)>,
-    /// Pages for statuses 400 to 599, as absolute paths under the root. A class (`5xx`) stands for all statuses without a page of
-    /// their own. `[site.error_pages]`
+    /// Pages for statuses 400 to 599, as absolute paths under the root. A class (`5xx`) stands for all statuses without an
+    /// entry. `[site.error_pages]`
     pub error_pages: BTreeMap<u16, String>,
     /// Values of `Cache-Control`; the first pattern that matches applies. `[[site.cache_control]]`
     pub cache_control: Vec<PatternRule>,
