@@ -626,4 +626,14 @@ fn mirror_of_another_path_is_by_hand() {
             .iter()
             .all(|it| it.mirror.is_none())
     );
+    // No route copies requests to the origin, so the location stays.
+    let routes = &config(&import).sites[0].routes;
+    let copy = routes.iter().find(|it| it.pattern.to_string() == "/copy");
+    let copy = copy.unwrap_or_else(|| panic!("{}", import.text));
+    assert!(copy.internal, "{}", import.text);
+    let RouteTo::Origin(origin) = &copy.to else {
+        panic!("{}", import.text);
+    };
+    let url = origin.servers[0].url.to_string();
+    assert_eq!(url, "http://10.0.0.9:80", "{}", import.text);
 }

@@ -24,7 +24,7 @@ pub fn write_routes(
     document: &mut ConfigDocument,
 ) {
     for location in server.locations.iter().filter(|it| it.name.is_none()) {
-        // The location of a mirror is none of clients: its origin is in the routes that copy requests.
+        // The origin of such a location is in the routes that copy requests.
         if location.content.is_internal && is_mirror(server, location) {
             continue;
         }
@@ -48,13 +48,13 @@ pub fn write_routes(
     }
 }
 
-/// Whether a location sends the copies of others' requests.
+/// Whether the routes of other locations copy requests to the origin of a location.
 fn is_mirror(server: &Server, location: &Location) -> bool {
     let mut mirrors = server
         .locations
         .iter()
         .filter_map(|it| it.settings.proxy.mirror.as_ref());
-    mirrors.any(|mirror| mirror.value == location.text)
+    location.content.passes_request_uri && mirrors.any(|mirror| mirror.value == location.text)
 }
 
 /// The named location that answers for missing files, if it has a handler.
@@ -210,11 +210,8 @@ impl RouteWriter<'_> {
         let mirror = self.location.settings.proxy.mirror.as_ref()?;
         let mut locations = self.server.locations.iter();
         let target = locations.find(|it| it.name.is_none() && it.text == mirror.value)?;
-        let pass = target
-            .content
-            .proxy
-            .as_ref()
-            .filter(|_| target.content.passes_request_uri)?;
+        let passes_target = target.content.passes_request_uri;
+        let pass = target.content.proxy.as_ref().filter(|_| passes_target)?;
         let url = PassUrl::parse(&pass.value)?;
         let settings = &target.settings.proxy;
         let definitions = &translation.definitions;
