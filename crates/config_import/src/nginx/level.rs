@@ -31,16 +31,15 @@ pub struct Upstream {
 impl Upstream {
     /// Whether a server has a name instead of an address.
     pub fn has_name(&self) -> bool {
-        let is_address = |text: &str| {
-            let host = text.trim_start_matches('[').trim_end_matches(']');
-            text.starts_with("unix:")
-                || host.parse::<IpAddr>().is_ok()
-                || text.parse::<SocketAddr>().is_ok()
-        };
-        self.servers
-            .iter()
-            .any(|server| !is_address(&server.address))
+        let mut addresses = self.servers.iter().map(|server| &server.address);
+        addresses.any(|it| !it.starts_with("unix:") && !is_ip_address(it))
     }
+}
+
+/// Whether a text is an IP address, possibly in brackets or with a port.
+pub fn is_ip_address(text: &str) -> bool {
+    let host = text.trim_start_matches('[').trim_end_matches(']');
+    host.parse::<IpAddr>().is_ok() || text.parse::<SocketAddr>().is_ok()
 }
 
 /// Definitions of the whole configuration, which any block may use.

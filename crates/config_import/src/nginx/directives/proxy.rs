@@ -185,17 +185,13 @@ fn grpc_pass(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
 fn pass(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
     let value = level.substitute(directive.arg(0));
     // An origin without a path gets the client's unchanged target in any case.
-    let plain = value.strip_suffix("$request_uri");
     let is_plain = |url: &&str| {
         url.split_once("://")
             .is_some_and(|(_, rest)| !rest.contains('/'))
     };
-    if let Some(plain) = plain.filter(is_plain) {
-        level.content.passes_request_uri = true;
-        return pass_to(level, directive, plain.to_string());
-    }
-    level.content.passes_request_uri = false;
-    pass_to(level, directive, value)
+    let plain = value.strip_suffix("$request_uri").filter(is_plain);
+    level.content.passes_request_uri = plain.is_some();
+    pass_to(level, directive, plain.unwrap_or(&value).to_string())
 }
 
 fn pass_to(level: &mut Level<'_>, directive: &Directive, value: String) -> DirectiveOutcome {

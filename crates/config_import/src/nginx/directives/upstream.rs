@@ -1,9 +1,9 @@
 //! The block `upstream`: `[[origin]]`.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use super::process::not_a_value;
-use crate::nginx::level::{Upstream, UpstreamServer};
+use crate::nginx::level::{Upstream, UpstreamServer, is_ip_address};
 use crate::nginx::tree::Directive;
 use crate::report::DirectiveOutcome;
 use crate::toml_values::{list, quoted};
@@ -39,11 +39,7 @@ pub fn upstream_directive(upstream: &mut Upstream, directive: &Directive) -> Dir
 fn resolver(upstream: &mut Upstream, directive: &Directive) -> DirectiveOutcome {
     let addresses = directive.args.iter().filter(|arg| !arg.contains('='));
     let addresses: Vec<String> = addresses.cloned().collect();
-    let is_address = |text: &String| {
-        let host = text.trim_start_matches('[').trim_end_matches(']');
-        host.parse::<IpAddr>().is_ok() || text.parse::<SocketAddr>().is_ok()
-    };
-    if addresses.is_empty() || !addresses.iter().all(is_address) {
+    if addresses.is_empty() || !addresses.iter().all(|it| is_ip_address(it)) {
         return DirectiveOutcome::ByHand("resolver has addresses, not names".to_string());
     }
     let plain = addresses
