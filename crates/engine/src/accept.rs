@@ -235,6 +235,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
     pub(crate) fn share_listeners(&mut self, to: &Sender<(ListenerId, D::Listener)>) {
         // The other process needs sockets that listen.
         self.end_suspension();
+        self.has_shared_listeners = true;
         for id in &self.listeners {
             if let Ok(listener) = self.context.driver.share_listener(*id) {
                 // Fails if the receiver has stopped waiting.
@@ -262,10 +263,10 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
             if now_ms < close_ms {
                 return;
             }
-            // The list is in order of time, as each listener gets the same delay.
-            self.closing.remove(0);
             self.accept_rest(listener);
             self.context.driver.close_listener(listener);
+            // Last, as an accepted connection may panic. The list is in order of time: all listeners get the same delay.
+            self.closing.remove(0);
         }
     }
 

@@ -116,7 +116,7 @@ impl ListenSocket {
     /// refuses them if there are none. Connections in the backlog are reset. A socket shared with other workers or
     /// processes is left unchanged.
     pub fn suspend(&mut self) {
-        if !self.shared {
+        if !self.shared && self.suspended_at.is_none() {
             self.suspended_at = self.address();
             // Fails only for a socket that doesn't listen.
             let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Read);

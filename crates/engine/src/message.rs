@@ -28,6 +28,8 @@ pub enum MailboxMessage<O, C, L> {
     StopListening(ListenerId),
     /// Sends duplicates of the open listeners, for another process that will accept from them.
     ShareListeners(Sender<(ListenerId, L)>),
+    /// The other process has ended, so that this one alone accepts from its listeners.
+    EndSharing,
     /// Closes a listener at once, because another process accepts its waiting connections.
     HandOver(ListenerId),
     /// Starts the drain: accept no new connections, complete the requests in progress, and stop after the timeout at

@@ -2,11 +2,12 @@
 //!
 //! Driver, listeners, mailbox, tasks and settings survive: their state is valid at each point at which the code between
 //! them may panic. So a drain, a reload and the fetches for other workers' clients proceed. If panics repeat, the
-//! worker's listeners are suspended for a while, and the kernel gives new connections to the other workers.
+//! worker's listeners are suspended for a while, and the kernel gives new connections to the other workers. During an
+//! upgrade the successor shares the listeners, so that they are not suspended.
 
 use crate::accept::LAST_ACCEPT_MS;
 use crate::context::WorkerContext;
-use crate::driver::{IoDriver, ListenerId};
+use crate::driver::IoDriver;
 use crate::panic_policy::contain;
 use crate::service::HttpService;
 use crate::worker::Worker;
@@ -67,6 +68,8 @@ pub struct PanicConsequences {
     pub connections: usize,
     /// How long the worker accepts no connections.
     pub pause_ms: u64,
+    /// Whether the worker makes no pause because another process shares its listeners.
+    pub has_shared_listeners: bool,
 }
 
 impl<D: IoDriver, V: HttpService> Worker<D, V> {
@@ -85,15 +88,18 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         self.context.recover();
         // Tasks and messages that a list lost by unwinding are handled now.
         self.context.worker_handle.tasks.wake_all();
-        let pause_ms = self
-            .panic_backoff
-            .record_panic(self.context.driver.now_ms());
+        let now_ms = self.context.driver.now_ms();
+        let mut pause_ms = self.panic_backoff.record_panic(now_ms);
+        if self.has_shared_listeners {
+            pause_ms = 0;
+        }
         if pause_ms > 0 && self.context.drain_until_ms.is_none() {
             self.suspend_listeners(pause_ms);
         }
         PanicConsequences {
             connections: count,
             pause_ms,
+            has_shared_listeners: self.has_shared_listeners,
         }
     }
 
@@ -113,7 +119,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
 
     /// Begins the silent part of a suspension, or ends the suspension, if it is time.
     pub(crate) fn continue_suspension(&mut self, now_ms: u64) {
-        let Some(suspension) = &mut self.suspension else {
+        let Some(suspension) = &self.suspension else {
             return;
         };
         if now_ms < suspension.due_ms() {
@@ -122,10 +128,13 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         if suspension.is_silent {
             return self.end_suspension();
         }
-        suspension.is_silent = true;
         for id in self.listeners.clone() {
             self.accept_rest(id);
             self.context.driver.suspend_listener(id);
+        }
+        // Last, as an accepted connection may panic.
+        if let Some(suspension) = &mut self.suspension {
+            suspension.is_silent = true;
         }
     }
 
@@ -137,13 +146,9 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         // The listeners are registered again now.
         self.paused_until_ms = None;
         let driver = &mut self.context.driver;
-        let resume = |id: &ListenerId| driver.resume_listener(*id).is_ok();
-        if !self
-            .listeners
-            .iter()
-            .map(resume)
-            .fold(true, |all, one| all & one)
-        {
+        let listeners = self.listeners.iter();
+        let failed = listeners.filter(|id| driver.resume_listener(**id).is_err());
+        if failed.count() > 0 {
             let now_ms = self.context.driver.now_ms();
             self.suspension = Some(ListenerSuspension {
                 silent_ms: now_ms,

@@ -36,6 +36,8 @@ pub struct Worker<D: IoDriver, V: HttpService> {
     pub(crate) panic_backoff: PanicBackoff,
     /// The pause after a repeated panic.
     pub(crate) suspension: Option<ListenerSuspension>,
+    /// Whether another process has duplicates of the listeners: a suspension would end its service, too.
+    pub(crate) has_shared_listeners: bool,
     /// Messages and events that are not handled yet, the first at the end: a panic loses only those that caused it.
     messages: Vec<WorkerMessage<D, V>>,
     events: Vec<DriverEvent>,
@@ -64,6 +66,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
             closing: Vec::new(),
             panic_backoff: PanicBackoff::default(),
             suspension: None,
+            has_shared_listeners: false,
             messages: Vec::new(),
             events: Vec::new(),
             due: Vec::new(),
@@ -218,6 +221,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
             MailboxMessage::Listen(id, listener) => self.start_listening(id, listener),
             MailboxMessage::StopListening(id) => self.stop_listening(id),
             MailboxMessage::ShareListeners(to) => self.share_listeners(&to),
+            MailboxMessage::EndSharing => self.has_shared_listeners = false,
             MailboxMessage::HandOver(id) => self.hand_over(id),
             MailboxMessage::Drain { timeout_ms } => self.drain(timeout_ms),
         }

@@ -855,3 +855,47 @@ fn repeated_panics_suspend_listeners_and_do_not_delay_a_drain() {
         "the pause ends with the drain"
     );
 }
+
+#[test]
+fn repeated_panics_do_not_suspend_listeners_that_another_process_shares() {
+    let mut case = Case::with(1, mild_faults(), settings(), false);
+    let (to_here, shared) = std::sync::mpsc::channel();
+    case.mailbox.post(MailboxMessage::ShareListeners(to_here));
+    case.turn_for(1);
+    assert_eq!(shared.iter().count(), 1);
+    for _ in 0..3 {
+        let consequences = turn_until_panic(&mut case);
+        assert_eq!(consequences.pause_ms, 0);
+        assert!(consequences.has_shared_listeners);
+    }
+    assert_eq!(case.counters.worker_panic_pauses.value(), 0);
+
+    // The upgrade has failed.
+    case.mailbox.post(MailboxMessage::EndSharing);
+    case.turn_for(1);
+    assert!(turn_until_panic(&mut case).pause_ms > 0);
+    assert_eq!(case.counters.worker_panic_pauses.value(), 1);
+}
+
+#[test]
+fn panic_at_the_end_of_a_drain_keeps_the_rest_of_the_backlog() {
+    let mut case = Case::with(1, mild_faults(), settings(), false);
+    for _ in 0..2 {
+        turn_until_panic(&mut case);
+    }
+    // The listener is suspended: connections wait until the drain accepts them.
+    case.turn_for(500);
+    let ids = ["bytes", "panic", "bytes"].map(|kind| {
+        let id = case.world.connect();
+        let request = format!("GET /{kind}/10 HTTP/1.1\r\nHost: sim\r\nConnection: close\r\n\r\n");
+        case.world.send(id, request.as_bytes());
+        id
+    });
+    case.mailbox
+        .post(MailboxMessage::Drain { timeout_ms: 60_000 });
+    assert!(panic_policy::recover(|| case.worker.run()).is_err());
+    case.worker.recover();
+    case.worker.run();
+    case.turn_until(1, "the end", |world| world.is_over(ids[2]));
+    assert!(without_date(&case.world.read(ids[2])) == expected_response(10, true));
+}

@@ -224,10 +224,14 @@ impl WorkerThread {
         let PanicConsequences {
             connections,
             pause_ms,
+            has_shared_listeners,
         } = consequences;
+        let pause = match has_shared_listeners {
+            true => "no pause, as a new process shares its listeners",
+            false => &*format!("it accepts connections again in {pause_ms} ms"),
+        };
         self.logger.error(format_args!(
-            "worker {number} has panicked and was replaced: {text}; {connections} connections were closed, it accepts \
-             connections again in {pause_ms} ms"
+            "worker {number} has panicked and was replaced: {text}; {connections} connections were closed, {pause}"
         ));
         let backtrace = report.backtrace();
         self.logger

@@ -3,6 +3,7 @@
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 
+use lowroad_engine::worker::MailboxMessage;
 use lowroad_privileges::starter::ProgramStart;
 
 use super::successor::{self, PassedDescriptors, ReadySuccessor, UpgradeAttempt};
@@ -122,7 +123,12 @@ impl UpgradeControl {
                 (Ok(text), Some(successor))
             }
             Err(reason) => {
-                lock(running).upgrades_failed += 1;
+                let mut running = lock(running);
+                running.upgrades_failed += 1;
+                for mailbox in &running.workers {
+                    mailbox.post(MailboxMessage::EndSharing);
+                }
+                drop(running);
                 let text = format!("this process goes on: {reason}");
                 logger.error(format_args!("upgrade: {text}"));
                 (Err(text), None)
