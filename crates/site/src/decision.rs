@@ -263,15 +263,16 @@ impl<W: Effects> RequestDecider<'_, W> {
         if site.has_hsts {
             responder.omit_hsts(site);
         }
-        if let Some(access_policy) = &site.access_policy
-            && let Err(status) =
+        if let Some(access_policy) = &site.access_policy {
+            if let Err(status) =
                 access::identify_client(access_policy, self.effects, site, responder)
-        {
-            return generated_response(status);
-        }
-        // A trusted proxy may have reported the scheme.
-        if site.has_hsts {
-            responder.omit_hsts(site);
+            {
+                return generated_response(status);
+            }
+            // A trusted proxy may have reported the scheme.
+            if site.has_hsts {
+                responder.omit_hsts(site);
+            }
         }
         // The response is 421 if the TLS connection was made for a name with other certificates (RFC 9110 §15.5.20).
         if let Some(tls) = &responder.exchange.tls
