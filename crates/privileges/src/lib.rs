@@ -1,7 +1,7 @@
 //! Privileges of the server's processes: the account under which the server runs ([`account`]), the capabilities that
-//! it keeps ([`capabilities`]), the helper process that opens files that only root may open ([`helper`]), and the process
-//! that starts a new version of the program with root's rights ([`starter`]), and the system calls of threads that serve
-//! requests ([`thread_filter`]).
+//! it keeps ([`capabilities`]), the helper process that opens files that only root may open ([`helper`]), the process that
+//! starts a new version of the program with root's rights ([`starter`]), and the filters of system calls for threads that
+//! serve requests ([`thread_filter`]).
 
 #![forbid(unsafe_code)]
 
