@@ -4,7 +4,7 @@ program, in an archive that `podman load` and `docker load` read. The same input
 
     oci_image.py PROGRAM OUT.tar
 
-The program is copied as it is, so strip it before. Nothing else is in the image: no shell and no package manager.
+Strip the program first, as it is copied unchanged. Nothing else is in the image: no shell and no package manager.
 COMPRESSION=0 is quick.
 """
 
@@ -24,7 +24,7 @@ REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 USER = 65532
 # Writable folders: the admin socket, certificates and other state, the disk cache.
 VOLUMES = ["/run/lowroad", "/var/lib/lowroad", "/var/cache/lowroad"]
-# Of all times: reproducible builds set SOURCE_DATE_EPOCH to the time of the commit.
+# The time of all files, in seconds since 1970: reproducible builds set SOURCE_DATE_EPOCH to the time of the commit.
 TIME = int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
 COMPRESSION = int(os.environ.get("COMPRESSION", "9"))
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -163,17 +163,22 @@ def main():
     archive = Archive(out)
     archive.file("oci-layout", compact({"imageLayoutVersion": "1.0.0"}))
     described = [archive.blob(f"{kind}.layer.v1.tar+gzip", packed) for _, packed in layers]
-    config = archive.blob(f"{kind}.config.v1+json", compact(config))
-    manifest = {"schemaVersion": 2, "mediaType": f"{kind}.manifest.v1+json", "config": config, "layers": described}
-    manifest = archive.blob(f"{kind}.manifest.v1+json", compact(manifest))
-    manifest["annotations"] = {
+    described_config = archive.blob(f"{kind}.config.v1+json", compact(config))
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": f"{kind}.manifest.v1+json",
+        "config": described_config,
+        "layers": described,
+    }
+    described_manifest = archive.blob(f"{kind}.manifest.v1+json", compact(manifest))
+    described_manifest["annotations"] = {
         "io.containerd.image.name": name,
         "org.opencontainers.image.ref.name": version,
     }
-    archive.file("index.json", compact({"schemaVersion": 2, "manifests": [manifest]}))
+    archive.file("index.json", compact({"schemaVersion": 2, "manifests": [described_manifest]}))
     # For `docker load`.
     blobs = lambda found: "blobs/" + found["digest"].replace(":", "/")
-    docker = {"Config": blobs(config), "RepoTags": [name], "Layers": [blobs(found) for found in described]}
+    docker = {"Config": blobs(described_config), "RepoTags": [name], "Layers": [blobs(found) for found in described]}
     archive.file("manifest.json", compact([docker]))
     archive.tar.close()
     print(f"{out}: {name}, {sum(len(packed) for _, packed in layers) >> 10} KiB in two layers")

@@ -223,7 +223,7 @@ mod tests {
                     stream.set_read_timeout(Some(TIMEOUT)).expect("a socket");
                     return stream;
                 }
-                Err(_) => assert!(start.elapsed() < TIMEOUT, "nobody comes"),
+                Err(_) => assert!(start.elapsed() < TIMEOUT, "no connection"),
             }
             std::thread::yield_now();
         }
@@ -278,7 +278,7 @@ mod tests {
             expect(&mut accept(&second), "one");
         }
         drop(second);
-        assert!(TcpStream::connect(at).is_err(), "nobody listens");
+        assert!(TcpStream::connect(at).is_err(), "a socket listens");
 
         first.resume().expect("the port is still bound");
         let mut client = TcpStream::connect(at).expect("a listener");

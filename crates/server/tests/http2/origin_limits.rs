@@ -224,7 +224,7 @@ fn burst_of_unsafe_requests_on_a_new_connection_loses_none() {
 
 /// A server may send its SETTINGS together with its first response only.
 #[test]
-fn origin_that_delays_its_settings_is_asked_without_them() {
+fn origin_gets_requests_before_its_settings() {
     let script = |connection: &mut OriginConnection, frame: &ReceivedFrame| {
         if frame.head.kind == kind::HEADERS {
             let mut settings = Vec::new();

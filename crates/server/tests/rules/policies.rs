@@ -73,8 +73,8 @@ fn listed_origins_may_read_responses_and_others_may_not() {
     let open = place.get_with("/open/o.txt", "Origin: https://x.example\r\n");
     assert_eq!(open.field("access-control-allow-origin"), Some("*"));
     assert!(!open.head.contains("Vary: Origin"));
-    let told = place.explain("/f.txt");
-    assert!(told.contains("Vary: Origin"), "{told}");
+    let explained = place.explain("/f.txt");
+    assert!(explained.contains("Vary: Origin"), "{explained}");
     assert_eq!(
         by_http2(&place, "/f.txt").unwrap_or("root/f.txt".into()),
         "root/f.txt"
@@ -252,14 +252,20 @@ fn canonical_redirects_are_one_with_the_fields_of_the_site() {
         place.run(&["explain", &url, "-H", &host, "--admin", &place.admin()])
     };
     // Both keys are named, since either may be the one to change.
-    let told = explain("www.a.example");
+    let explained = explain("www.a.example");
     assert!(
-        told.contains("canonical_host and trailing_slash: to http://a.example/app/x/"),
-        "{told}"
+        explained.contains("canonical_host and trailing_slash: to http://a.example/app/x/"),
+        "{explained}"
     );
-    assert!(told.contains("X-Content-Type-Options: nosniff"), "{told}");
-    let told = explain("a.example");
-    assert!(told.contains("trailing_slash: to /app/x/"), "{told}");
+    assert!(
+        explained.contains("X-Content-Type-Options: nosniff"),
+        "{explained}"
+    );
+    let explained = explain("a.example");
+    assert!(
+        explained.contains("trailing_slash: to /app/x/"),
+        "{explained}"
+    );
     let metrics = place.run(&["status", "--json", "--admin", &place.admin()]);
     // The JSON is indented for people.
     let compact: String = metrics.chars().filter(|it| !it.is_whitespace()).collect();
@@ -340,8 +346,8 @@ fn maintenance_is_turned_on_by_command_and_by_file() {
     assert_eq!(get("Cookie: preview=1\r\n").status, 200);
     assert_eq!(get("Cookie: preview=2\r\n").status, 503);
     let url = format!("http://a:{}/f.txt", place.server.address().port());
-    let told = place.run(&["explain", &url, "--admin", &admin]);
-    assert!(told.contains("maintenance mode"), "{told}");
+    let explained = place.run(&["explain", &url, "--admin", &admin]);
+    assert!(explained.contains("maintenance mode"), "{explained}");
     // A reload keeps the mode.
     place.run(&["reload", "--admin", &admin]);
     assert_eq!(get("").status, 503);
@@ -401,9 +407,9 @@ fn error_pages_replace_errors_of_origins() {
     assert_eq!(got.field("x-own"), None);
     assert_eq!(got.field("cache-control"), Some("no-store"));
     for path in ["/o/404", "/o/stored"] {
-        let told = place.explain(path);
+        let explained = place.explain(path);
         let expected = "401, 404 are replaced by the site's pages";
-        assert!(told.contains(expected), "{told}");
+        assert!(explained.contains(expected), "{explained}");
     }
     assert!(!place.explain("/p/404").contains("replaced"));
     // The origin's response is stored as it is, and replaced when it is sent.
@@ -448,9 +454,9 @@ fn error_pages_have_another_status() {
             "{path}"
         );
     }
-    let told = place.explain("/o/x");
+    let explained = place.explain("/o/x");
     let expected = "404 as 200, 501 as 500, 5xx as 503 are replaced";
-    assert!(told.contains(expected), "{told}");
+    assert!(explained.contains(expected), "{explained}");
     // A status precedes its class; there is no page for 500 or 501.
     let got = place.get("/o/501");
     assert!(
@@ -463,10 +469,10 @@ fn error_pages_have_another_status() {
         ("{ 404 = 302 }", "302 is not a status for an error page"),
         ("\"all\"", "\"all\" is not a boolean or a table"),
     ] {
-        let told = check(&format!(
+        let problems = check(&format!(
             "[[site.route]]\npattern = \"/o/**\"\norigin = \"http://a\"\nintercept_errors = {value}\n"
         ));
-        assert!(told.contains(problem), "{told}");
+        assert!(problems.contains(problem), "{problems}");
     }
 }
 
@@ -512,10 +518,16 @@ fn limited_responses_are_complete() {
     // Without curl, the expected text stands in.
     let by_http2 = by_http2(&place, "/o/x").unwrap_or("y".repeat(300_000));
     assert_eq!(by_http2.len(), 300_000);
-    let told = place.explain("/o/x");
-    assert!(told.contains("1048576 bytes/s after 0 bytes"), "{told}");
-    let told = place.explain("/long.bin");
-    assert!(told.contains("2097152 bytes/s after 65536 bytes"), "{told}");
+    let explained = place.explain("/o/x");
+    assert!(
+        explained.contains("1048576 bytes/s after 0 bytes"),
+        "{explained}"
+    );
+    let explained = place.explain("/long.bin");
+    assert!(
+        explained.contains("2097152 bytes/s after 65536 bytes"),
+        "{explained}"
+    );
 }
 
 #[test]
