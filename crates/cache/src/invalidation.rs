@@ -109,21 +109,22 @@ impl BaseUri<'_> {
             return Some(rest);
         };
         let authority = text_before(after, b"/?");
-        let is_same_origin = self
-            .without_default_port(authority)
-            .eq_ignore_ascii_case(self.without_default_port(self.authority));
+        let is_https = self.scheme.eq_ignore_ascii_case(b"https");
+        let own = without_default_port(self.authority, is_https);
+        let is_same_origin = without_default_port(authority, is_https).eq_ignore_ascii_case(own);
         is_same_origin.then(|| &after[authority.len()..])
     }
+}
 
-    /// The authority without the scheme's default port.
-    fn without_default_port<'a>(&self, authority: &'a [u8]) -> &'a [u8] {
-        let port: &[u8] = match self.scheme.eq_ignore_ascii_case(b"https") {
-            true => b":443",
-            false => b":80",
-        };
-        let authority = authority.strip_suffix(port).unwrap_or(authority);
-        authority.strip_suffix(b":").unwrap_or(authority)
-    }
+/// The authority without the scheme's default port (RFC 9110 §4.2.3).
+#[must_use]
+pub fn without_default_port(authority: &[u8], is_https: bool) -> &[u8] {
+    let port: &[u8] = match is_https {
+        true => b":443",
+        false => b":80",
+    };
+    let authority = authority.strip_suffix(port).unwrap_or(authority);
+    authority.strip_suffix(b":").unwrap_or(authority)
 }
 
 fn text_before<'t>(text: &'t [u8], delimiters: &[u8]) -> &'t [u8] {
@@ -167,6 +168,21 @@ mod tests {
 
     fn resolved(reference: &str) -> Option<Vec<u8>> {
         BASE.resolve(reference.as_bytes())
+    }
+
+    #[test]
+    fn default_port_is_left_out() {
+        for (authority, is_https, expected) in [
+            ("a:80", false, "a"),
+            ("a:80", true, "a:80"),
+            ("a:", true, "a"),
+            ("[::1]:443", true, "[::1]"),
+            ("[::80]", false, "[::80]"),
+            ("a:8080", false, "a:8080"),
+        ] {
+            let without = without_default_port(authority.as_bytes(), is_https);
+            assert_eq!(without, expected.as_bytes(), "{authority}");
+        }
     }
 
     #[test]

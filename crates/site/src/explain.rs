@@ -13,6 +13,7 @@ use std::sync::Arc;
 use lowroad_access_control::passwords::{BasicCredentials, PasswordFile, PasswordOutcome};
 use lowroad_access_control::traffic_classes::TrafficClass;
 use lowroad_cache::freshness::LifetimeSource;
+use lowroad_cache::invalidation;
 use lowroad_cache::storage_policy::StorageRefusal;
 use lowroad_cache::vary::SelectingFields;
 use lowroad_config::SiteRoot;
@@ -119,7 +120,9 @@ impl ExplainedRequest<'_> {
             let (name, _) = field.split_once(':').unwrap_or_default();
             name.trim().eq_ignore_ascii_case("host")
         };
-        let authority = without_default_port(authority, is_https(self.url));
+        // As clients send it: the port is a part of the key of stored responses.
+        let host = invalidation::without_default_port(authority.as_bytes(), is_https(self.url));
+        let authority = &authority[..host.len()];
         let mut head = format!("{} {target} HTTP/1.1\r\n", self.method);
         if !self.fields.iter().any(is_host) {
             let _ = write!(head, "Host: {authority}\r\n");
@@ -738,13 +741,6 @@ fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The authority as clients send it in Host: without the default port (RFC 9110 §4.2.3). The port is a part of the key of stored
-/// responses.
-fn without_default_port(authority: &str, is_https: bool) -> &str {
-    let suffix = format!(":{}", default_port(is_https));
-    authority.strip_suffix(&suffix).unwrap_or(authority)
-}
-
 /// Splits a URL into its authority and its target.
 pub fn split(url: &str) -> (&str, String) {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
@@ -765,20 +761,6 @@ mod tests {
         let pages = [404, 410].into_iter().chain(500..600).map(page);
         assert_eq!(page_statuses(&pages.collect()), "404, 410, 5xx");
         assert_eq!(page_statuses(&BTreeMap::new()), "");
-    }
-
-    #[test]
-    fn default_port_is_not_sent() {
-        for (authority, is_https, expected) in [
-            ("a:80", false, "a"),
-            ("a:80", true, "a:80"),
-            ("[::1]:443", true, "[::1]"),
-            ("[::80]", false, "[::80]"),
-            ("a:8080", false, "a:8080"),
-        ] {
-            let sent = without_default_port(authority, is_https);
-            assert_eq!(sent, expected, "{authority}");
-        }
     }
 
     #[test]
