@@ -15,7 +15,7 @@ use lowroad_origin::Lease;
 
 use super::link::{H2Link, LinkPhase, LinkState};
 use super::slots::{ExchangeSlot, LinkFault};
-use super::{CHECK_INTERVAL, IDLE_MAX, OUTPUT_LEN_MAX, SETTINGS};
+use super::{CHECK_INTERVAL, IDLE_MAX, OUTPUT_LEN_MAX, SETTINGS, SETTLE_TIME_MAX};
 use crate::proxy::link::{
     OriginConnector, OriginLink, ResponseEvent, forward_fields, forward_trailers,
 };
@@ -68,7 +68,8 @@ impl Drop for LinkDriver {
 impl LinkDriver {
     pub fn new(shared: Arc<H2Link>, owner: LinkOwner) -> LinkDriver {
         LinkDriver {
-            timer: shared.timers.sleep(CHECK_INTERVAL),
+            // The first check is the end of the wait for the settings.
+            timer: shared.timers.sleep(SETTLE_TIME_MAX),
             shared,
             owner,
             sent_len: 0,
@@ -118,7 +119,7 @@ impl LinkDriver {
         if state.phase == LinkPhase::Leaving && state.slots.len() == 0 {
             return Err(LinkFault::Closed);
         }
-        self.check_timer(state, context)?;
+        has_progress |= self.check_timer(state, context)?;
         Ok(has_progress)
     }
 
@@ -178,11 +179,14 @@ impl LinkDriver {
         Ok(true)
     }
 
+    /// Returns whether requests may be sent without the origin's settings from now on. The task decides it, as the request
+    /// that waits for the settings may be cancelled.
     fn check_timer(
         &mut self,
         state: &mut LinkState,
         context: &mut Context<'_>,
-    ) -> Result<(), LinkFault> {
+    ) -> Result<bool, LinkFault> {
+        let was_settled = state.is_settled();
         while self.timer.poll_due(context).is_ready() {
             self.timer.reset(CHECK_INTERVAL);
             let now_ms = self.shared.timers.now_ms();
@@ -197,8 +201,12 @@ impl LinkDriver {
                 http.end_with_error(ErrorCode::NO_ERROR, "", out);
                 return Err(LinkFault::Closed);
             }
+            if !state.is_settled() {
+                state.presumes_settings = true;
+                state.wake_if_settled();
+            }
         }
-        Ok(())
+        Ok(state.is_settled() != was_settled)
     }
 }
 

@@ -13,7 +13,7 @@ use lowroad_origin::MultiplexedConnection;
 use super::driver::{LinkDriver, LinkOwner};
 use super::exchange::H2Exchange;
 use super::slots::{ExchangeSlots, LinkFault, RequestHead};
-use super::{SETTINGS, SETTLE_TIME_MAX, STREAMS_MAX, UNSETTLED_STREAMS_MAX};
+use super::{SETTINGS, STREAMS_MAX, UNSETTLED_STREAMS_MAX};
 use crate::proxy::forwarding::DateCache;
 
 /// A connection to an origin with concurrent requests.
@@ -142,7 +142,7 @@ impl LinkState {
     }
 
     /// Whether the maximum number of streams is known or presumed, or the connection has ended.
-    fn is_settled(&self) -> bool {
+    pub fn is_settled(&self) -> bool {
         self.http.is_open() || self.presumes_settings || self.phase != LinkPhase::Open
     }
 
@@ -175,19 +175,15 @@ impl MultiplexedConnection for H2Link {
     }
 
     async fn settle(&self) {
-        let settled = poll_fn(|context| {
+        poll_fn(|context| {
             let mut state = self.lock();
             if state.is_settled() {
                 return Poll::Ready(());
             }
             state.settled = Some(context.waker().clone());
             Poll::Pending
-        });
-        if self.timers.timeout(SETTLE_TIME_MAX, settled).await.is_err() {
-            let mut state = self.lock();
-            state.presumes_settings = true;
-            state.driver.wake_by_ref();
-        }
+        })
+        .await;
     }
 
     fn allows_requests(&self) -> bool {
