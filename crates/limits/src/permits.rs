@@ -83,16 +83,10 @@ impl ConcurrencyLimit {
         }
     }
 
-    /// Raises the limit to `max`, unless it is higher already.
-    pub fn raise(&self, max: usize) {
-        self.max.fetch_max(max, SeqCst);
-        // The higher limit may admit waiters.
-        self.admit_next(0);
-    }
-
     /// Sets the limit to `max`. If it is lower than the number of permits in use, none are issued until enough are returned.
     pub fn set_max(&self, max: usize) {
         self.max.store(max, SeqCst);
+        // A higher limit may admit waiters.
         self.admit_next(0);
     }
 

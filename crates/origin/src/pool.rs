@@ -188,11 +188,6 @@ impl<O: PoolConnector> ConnectionPool<O> {
         }
     }
 
-    /// Raises the limit on connections to `connections_max`, if the limit is lower.
-    pub fn raise(&self, connections_max: usize) {
-        self.bound.raise(connections_max);
-    }
-
     /// Claims a limit of `connections_max` connections for a user of the pool, until the claim is dropped. The pool's limit
     /// is the largest claim. Connections above a lowered limit end with their requests.
     pub fn claim(&self, connections_max: usize) -> LimitClaim {

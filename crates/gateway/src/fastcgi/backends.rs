@@ -18,7 +18,7 @@ use lowroad_origin::name_resolution::{self, HostName, MemberFactory, NameWatch, 
 use lowroad_origin::retry::{BodyReplay, FailureStage, ResponseProgress, RetryLimits};
 use lowroad_origin::{AcquireTimeouts, ServerAddress, Upstream, UpstreamAttempt};
 
-use super::server::{FastCgiServer, FastCgiServers};
+use super::server::{FastCgiServer, FastCgiServers, RouteServer};
 use crate::proxy::origins::{circuit_text, lookup_text};
 use crate::script::exchange::ScriptFailure;
 
@@ -35,9 +35,9 @@ pub struct BackendSet {
 
 enum BackendMembers {
     /// A single server at a fixed address.
-    One(Arc<FastCgiServer>),
+    One(Arc<RouteServer>),
     Group {
-        upstream: Arc<Upstream<Arc<FastCgiServer>>>,
+        upstream: Arc<Upstream<Arc<RouteServer>>>,
         /// The tasks that resolve host names periodically.
         name_watches: Vec<NameWatch>,
         /// The state of the random selection among equal members.
@@ -46,7 +46,7 @@ enum BackendMembers {
 }
 
 /// An attempt at one server of a group.
-pub type BackendAttempt = UpstreamAttempt<Arc<FastCgiServer>>;
+pub(super) type BackendAttempt = UpstreamAttempt<Arc<RouteServer>>;
 
 impl BackendSet {
     /// Creates the servers of a route. Resolves host names, and so may block briefly; a name that cannot be resolved is
@@ -87,7 +87,7 @@ impl BackendSet {
     /// The server, if the route has only one.
     pub fn only(&self) -> Option<&Arc<FastCgiServer>> {
         match &self.members {
-            BackendMembers::One(server) => Some(server),
+            BackendMembers::One(only) => Some(&only.server),
             BackendMembers::Group { .. } => None,
         }
     }
@@ -103,7 +103,7 @@ impl BackendSet {
         client: IpAddr,
     ) -> Result<(Arc<FastCgiServer>, Option<BackendAttempt>), NoMember> {
         let (upstream, random_state) = match &self.members {
-            BackendMembers::One(server) => return Ok((server.clone(), None)),
+            BackendMembers::One(only) => return Ok((only.server.clone(), None)),
             BackendMembers::Group {
                 upstream,
                 random_state,
@@ -119,7 +119,7 @@ impl BackendSet {
             session: None,
         };
         let attempt = upstream.attempt(&request, now_ms, random)?;
-        Ok((attempt.target.clone(), Some(attempt)))
+        Ok((attempt.target.server.clone(), Some(attempt)))
     }
 
     /// The timeouts for acquiring a connection, `time` in total.
@@ -200,7 +200,7 @@ impl BackendSet {
             let picked = group.preview(&PickRequest::default(), now_ms, random_state.load(Relaxed));
             let choice = picked.map(|(member, reason)| (group.target(member), reason));
             match choice {
-                Ok((Some(server), reason)) => format!("{}: {reason}", server.name()),
+                Ok((Some(member), reason)) => format!("{}: {reason}", member.server.name()),
                 Ok((None, _)) => format!("{}: {}", self.name, NoMember::Empty),
                 Err(no_member) => format!("{}: {}", self.name, self.explain_absence(no_member)),
             }
@@ -232,8 +232,8 @@ fn group(
         ..RetryLimits::default()
     };
     let circuit_notice = notice.clone();
-    let on_circuit_event = move |server: &Arc<FastCgiServer>, event| {
-        if let Some(text) = circuit_text(server.name(), event) {
+    let on_circuit_event = move |member: &Arc<RouteServer>, event| {
+        if let Some(text) = circuit_text(member.server.name(), event) {
             circuit_notice(&text, None);
         }
     };
@@ -317,14 +317,14 @@ struct BackendFactory {
     notice: OperatorNotice,
 }
 
-impl MemberFactory<Arc<FastCgiServer>> for BackendFactory {
-    fn create(&mut self, address: SocketAddr) -> Arc<FastCgiServer> {
+impl MemberFactory<Arc<RouteServer>> for BackendFactory {
+    fn create(&mut self, address: SocketAddr) -> Arc<RouteServer> {
         self.servers
             .get(ServerAddress::Tcp(address), self.connections_max)
     }
 
     /// The connections are closed when the last request drops the server.
-    fn on_change(&mut self, _: ClaimChange<Arc<FastCgiServer>>, _: SocketAddr) {}
+    fn on_change(&mut self, _: ClaimChange<Arc<RouteServer>>, _: SocketAddr) {}
 
     fn on_lookup_change(&mut self, failure: Option<&str>) {
         (self.notice)(&lookup_text(&self.name, failure), None);

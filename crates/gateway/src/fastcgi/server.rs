@@ -16,8 +16,8 @@ use lowroad_handler::operator_notice::NoticeLimit;
 use lowroad_http::status::StatusCode;
 use lowroad_origin::name_resolution::{FirstLookups, NameAnswer, system_lookups};
 use lowroad_origin::{
-    AcquireTimeouts, Connection, ConnectionPool, PoolConnector, PoolLimits, PoolUnavailable,
-    ServerAddress, SharedConnections,
+    AcquireTimeouts, Connection, ConnectionPool, LimitClaim, PoolConnector, PoolLimits,
+    PoolUnavailable, ServerAddress, SharedConnections,
 };
 
 use super::link::FastCgiLink;
@@ -70,8 +70,8 @@ impl FastCgiServers {
         self.first_lookups.wait((host.to_owned(), port), start)
     }
 
-    /// The server at `address`, with a pool limit of at least `connections_max`.
-    pub(super) fn get(&self, address: ServerAddress, connections_max: usize) -> Arc<FastCgiServer> {
+    /// The server at `address`, for a route that may use `connections_max` connections to it.
+    pub(super) fn get(&self, address: ServerAddress, connections_max: usize) -> Arc<RouteServer> {
         let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         let server = servers.get(&address).and_then(Weak::upgrade);
         let server = server.unwrap_or_else(|| {
@@ -81,15 +81,26 @@ impl FastCgiServers {
             servers.insert(address, Arc::downgrade(&new));
             new
         });
-        // Routes of different configurations share the pool: its limit is the largest limit of these routes.
-        server.pool.raise(connections_max);
-        server
+        // Routes, also those of the configuration before a reload, share the pool: its limit is the largest of theirs.
+        let limit = server.pool.claim(connections_max);
+        Arc::new(RouteServer {
+            server,
+            _limit: limit,
+        })
     }
 
     /// The workers.
     pub(super) fn workers(&self) -> &Arc<[WorkerHandle]> {
         &self.workers
     }
+}
+
+/// A server that a route uses.
+pub(super) struct RouteServer {
+    /// The server, which other routes share.
+    pub server: Arc<FastCgiServer>,
+    /// The limit on connections by the route.
+    _limit: LimitClaim,
 }
 
 /// A FastCGI server.
@@ -140,7 +151,7 @@ impl Connection for FastCgiLink {
 impl FastCgiServer {
     fn new(address: ServerAddress, workers: Arc<[WorkerHandle]>) -> FastCgiServer {
         let limits = PoolLimits {
-            // `FastCgiServers::get` raises this limit for each route.
+            // `FastCgiServers::get` claims the limit of each route.
             connections_max: 0,
             // Routes already limit the number of requests.
             waiting_max: usize::MAX,

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use lowroad_config::{SymlinkPolicy, UpstreamAddress};
+use lowroad_config::{FastCgiConfig, RouteConfig, SymlinkPolicy, UpstreamAddress};
 use lowroad_engine_sim::{FaultRates, PeerBehavior, SharedWorld, SimWorkers, turn_until};
 use lowroad_gateway::fastcgi::FastCgiHandler;
 use lowroad_gateway::fastcgi::server::FastCgiServers;
@@ -37,6 +37,8 @@ pub struct Case {
     handler: Arc<FastCgiHandler>,
     workers: SimWorkers,
     notices: Notices,
+    servers: FastCgiServers,
+    config: (RouteConfig, FastCgiConfig),
 }
 
 impl Case {
@@ -62,7 +64,24 @@ impl Case {
             handler: Arc::new(handler),
             workers,
             notices,
+            servers,
+            config: (route, fastcgi),
         }
+    }
+
+    /// Replaces the handler by that of a configuration with another limit on connections, as a reload does.
+    pub fn reload(&mut self, connections_max: usize) {
+        let (route, fastcgi) = &mut self.config;
+        fastcgi.connections_max = connections_max;
+        let notice = self.notices.notice();
+        let symlinks = SymlinkPolicy::Beneath;
+        let handler = FastCgiHandler::new(route, fastcgi, symlinks, &self.servers, notice);
+        self.handler = Arc::new(handler);
+    }
+
+    /// The limit on connections to the server.
+    pub fn connections_max(&self) -> usize {
+        self.handler.pool().expect("one server").connections_max
     }
 
     /// Adds a client; the times in `plan` are relative to the current time.

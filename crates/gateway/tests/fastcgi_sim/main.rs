@@ -391,3 +391,16 @@ fn slow_client_blocks_multiplexed_connection_for_bounded_time() {
     });
     assert!(given_up.get() > 0);
 }
+
+#[test]
+fn reload_changes_the_limit_of_connections() {
+    let mut case = Case::new(1, &calm());
+    case.add(plan(1));
+    case.run();
+    for connections_max in [6, 2] {
+        case.reload(connections_max);
+        assert_eq!(case.connections_max(), connections_max);
+    }
+    case.add(plan(2));
+    case.run();
+}
