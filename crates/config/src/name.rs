@@ -36,6 +36,19 @@ impl SiteName {
             _ => Err(REFUSED),
         }
     }
+
+    /// Whether a host has this name. The host is in lower case and without a port, an IPv6 address in brackets.
+    #[must_use]
+    pub fn includes(&self, host: &[u8]) -> bool {
+        match self {
+            SiteName::Exact(name) => host == name.as_bytes(),
+            // The dot separates whole labels: `badexample.com` is not below `example.com`.
+            SiteName::Wildcard(suffix) => host
+                .strip_suffix(suffix.as_bytes())
+                .is_some_and(|front| front.ends_with(b".") && front.len() > 1),
+            SiteName::Default => true,
+        }
+    }
 }
 
 fn is_host(host: &str) -> bool {

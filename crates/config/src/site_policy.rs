@@ -236,19 +236,11 @@ pub(crate) fn canonical_host(item: &ConfigValue<'_>, names: &[SiteName]) -> Opti
     };
     match name {
         // A host that leads to another site would be redirected there, and perhaps back.
-        Some(SiteName::Exact(name)) if is_served(&name, names) => Some(name),
+        Some(SiteName::Exact(name)) if names.iter().any(|it| it.includes(name.as_bytes())) => {
+            Some(name)
+        }
         _ => refuse(),
     }
-}
-
-fn is_served(host: &str, names: &[SiteName]) -> bool {
-    names.iter().any(|name| match name {
-        SiteName::Exact(name) => name == host,
-        SiteName::Wildcard(suffix) => host
-            .strip_suffix(suffix)
-            .is_some_and(|front| front.ends_with('.')),
-        SiteName::Default => true,
-    })
 }
 
 /// Reads `trailing_slash`.

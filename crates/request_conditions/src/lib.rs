@@ -140,14 +140,7 @@ fn has_host(input: &ConditionInput<'_>, names: &[SiteName]) -> bool {
     let Some(host) = input.host(&mut buffer) else {
         return false;
     };
-    names.iter().any(|name| match name {
-        SiteName::Exact(name) => host == name.as_bytes(),
-        SiteName::Wildcard(suffix) => {
-            let front = host.strip_suffix(suffix.as_bytes());
-            front.is_some_and(|front| front.ends_with(b".") && front.len() > 1)
-        }
-        SiteName::Default => true,
-    })
+    names.iter().any(|name| name.includes(host))
 }
 
 /// The whole list of a field, or one of its members, must meet the condition: so equal lists have equal results, in one
