@@ -6,6 +6,7 @@ use lowroad_limits::RequestRate;
 
 use crate::named::count;
 use crate::named::{self, HOUR_MS};
+use crate::prefix;
 use crate::reader::{ConfigSection, ConfigSource, ConfigValue, KeyPosition};
 use crate::rules::is_literal_name;
 use crate::value::{self, InvalidValue};
@@ -27,9 +28,7 @@ pub(crate) fn class(section: ConfigSection<'_>) -> Option<(ClassConfig, KeyPosit
         members: ClassMembers {
             hosts: list(&section, "hosts", |item| item.read(host)),
             routes: list(&section, "routes", ConfigValue::pattern),
-            addresses: list(&section, "addresses", |item| {
-                item.read(AddressPrefix::parse)
-            }),
+            addresses: addresses(&section, "addresses"),
             headers: list(&section, "headers", |item| item.read(field_line)),
         },
         ..default
@@ -67,6 +66,10 @@ pub(crate) fn list<'d, T>(
     key: &'static str,
     read: impl Fn(&ConfigValue<'d>) -> Option<T>,
 ) -> Vec<T> {
+    items(section, key).iter().filter_map(read).collect()
+}
+
+fn items<'d>(section: &ConfigSection<'d>, key: &'static str) -> Vec<ConfigValue<'d>> {
     let Some(item) = section.item(key) else {
         return Vec::new();
     };
@@ -74,7 +77,30 @@ pub(crate) fn list<'d, T>(
     if item.is_empty_array() {
         item.report("the list is empty", "at least one; or leave the key out");
     }
-    item.one_or_many().iter().filter_map(read).collect()
+    item.one_or_many()
+}
+
+/// Reads a key with one address prefix or a list; an empty list is a problem.
+pub(crate) fn addresses(section: &ConfigSection<'_>, key: &'static str) -> Vec<AddressPrefix> {
+    address_prefixes(&items(section, key))
+}
+
+/// Reads address prefixes. Warns of those that are a part of others in the list.
+pub(crate) fn address_prefixes(items: &[ConfigValue<'_>]) -> Vec<AddressPrefix> {
+    let marked = items
+        .iter()
+        .filter_map(|item| Some((item.read(AddressPrefix::parse)?, item)));
+    let (prefixes, items): (Vec<_>, Vec<_>) = marked.unzip();
+    for (part, whole) in prefix::contained(&prefixes) {
+        items[part].warn(
+            format!(
+                "{} is a part of {}, which is in the list, too",
+                prefixes[part], prefixes[whole]
+            ),
+            "one of both",
+        );
+    }
+    prefixes
 }
 
 fn host(text: &str) -> Result<SiteName, InvalidValue> {

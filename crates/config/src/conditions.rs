@@ -4,13 +4,13 @@ mod week_time;
 
 use lowroad_variables::TemplateScope;
 
-use crate::class::list;
+use crate::class::{addresses, list};
 use crate::reader::{ConfigSection, ConfigValue};
 use crate::rules::{is_field_value, is_literal_name, is_token};
 use crate::value::InvalidValue;
 use crate::{
-    AddressPrefix, ClientShare, HashBy, NamedCondition, PathExpression, RequestConditions,
-    SiteName, ValueCondition, VariableCondition, origin,
+    ClientShare, HashBy, NamedCondition, PathExpression, RequestConditions, SiteName,
+    ValueCondition, VariableCondition, origin,
 };
 
 #[cfg(test)]
@@ -58,7 +58,7 @@ pub(crate) fn exception(item: &ConfigValue<'_>) -> Option<RequestConditions> {
 fn without_exceptions(section: &ConfigSection<'_>) -> RequestConditions {
     RequestConditions {
         methods: list(section, "methods", |item| item.read(method)),
-        addresses: list(section, "addresses", |item| item.read(AddressPrefix::parse)),
+        addresses: addresses(section, "addresses"),
         headers: list(section, "header", |item| named(item, &FIELD)),
         cookies: list(section, "cookie", |item| named(item, &COOKIE)),
         arguments: list(section, "argument", |item| named(item, &ARGUMENT)),

@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use crate::reader::{ConfigSource, KeyPosition};
 use crate::site_marks::{CacheMarks, SiteMarks};
 use crate::{
-    InterceptedErrors, LimitsConfig, PathPattern, ProcessConfig, ResponseStorage, RouteConfig,
-    RuleAction, SiteConfig,
+    ClientAuthConfig, InterceptedErrors, LimitsConfig, PathPattern, ProcessConfig, ResponseStorage,
+    RouteConfig, RuleAction, SiteConfig,
 };
 
 /// A table with a pattern, among several of which the first that matches applies.
@@ -48,6 +48,7 @@ pub(crate) fn check(
             })
             .collect();
         warn_of_hidden(source, "site.route", &routes);
+        warn_of_missing_certificates(source, site, marks);
         for (route, marks) in site.routes.iter().zip(&marks.routes) {
             warn_of_missing_pages(source, site, route, &marks.handler);
         }
@@ -57,6 +58,21 @@ pub(crate) fn check(
         for (route, marks) in tables {
             warn_of_unused_caching(source, route, &marks.caching, server);
         }
+    }
+}
+
+/// Warns of a listener at which clients need no certificate, although they need one over TLS.
+fn warn_of_missing_certificates(source: &ConfigSource<'_>, site: &SiteConfig, marks: &SiteMarks) {
+    let is_bypassed = site
+        .tls
+        .as_ref()
+        .is_some_and(|tls| matches!(tls.clients, ClientAuthConfig::Require(_)) && !tls.redirect);
+    if let (true, Some(position)) = (is_bypassed, marks.listen.first()) {
+        source.warn(
+            position,
+            "clients need no certificate here: client = \"require\" in [site.tls] applies to TLS only",
+            "redirect = true in [site.tls], or no listener without TLS",
+        );
     }
 }
 

@@ -1,6 +1,7 @@
 //! Reads `[[origin]]` and the origin keys of a route. No host name is resolved: whether a file is valid does not depend
 //! on the network.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::named::count;
@@ -247,8 +248,17 @@ pub(crate) fn origin(section: ConfigSection<'_>) -> Option<(OriginConfig, KeyPos
         section.report("no server is listed", "at least one URL in servers");
     }
     let servers = servers.unwrap_or_default();
-    let (servers, urls): (Vec<OriginServer>, Vec<WrittenUrl>) =
-        servers.iter().filter_map(server).unzip();
+    let mut known = HashSet::new();
+    let read = servers.iter().filter_map(|item| {
+        let (server, written) = server(item)?;
+        // A group has each address once, with the settings of the first entry.
+        if !known.insert(written.url.clone()) {
+            let message = format!("{} is listed twice", written.url);
+            item.warn(message, "each server once; weight for a larger share");
+        }
+        Some((server, written))
+    });
+    let (servers, urls): (Vec<OriginServer>, Vec<WrittenUrl>) = read.unzip();
     let protocol = protocol(&section, &urls);
     let default = with_connection_settings(&section, OriginConfig::named(name.unwrap_or_default()));
     let is_encrypted = servers.iter().any(|server| server.url.is_encrypted());

@@ -92,6 +92,23 @@ impl AddressPrefix {
     }
 }
 
+/// The prefixes that are a part of another one: the index of each, and the index of the other one.
+pub(crate) fn contained(prefixes: &[AddressPrefix]) -> Vec<(usize, usize)> {
+    let mut order: Vec<usize> = (0..prefixes.len()).collect();
+    // A prefix precedes all of its parts, and equal ones have the order of the list.
+    order.sort_by_key(|index| (*prefixes[*index].range().start(), prefixes[*index].bits));
+    let mut found = Vec::new();
+    let mut widest: Option<usize> = None;
+    for index in order {
+        let start = *prefixes[index].range().start();
+        match widest.filter(|it| prefixes[*it].range().contains(&start)) {
+            Some(widest) => found.push((index, widest)),
+            None => widest = Some(index),
+        }
+    }
+    found
+}
+
 /// The union of many prefixes; a look-up takes logarithmic time.
 #[derive(Clone, Debug, Default)]
 pub struct PrefixSet {
@@ -258,6 +275,20 @@ mod tests {
         assert!(PrefixSet::new(&[]).is_empty() && !set.is_empty());
         let all = PrefixSet::new(&[AddressPrefix::parse("0.0.0.0/0").expect("all")]);
         assert!(all.contains([255; 4].into()) && !all.contains("::1".parse().expect("an address")));
+    }
+
+    #[test]
+    fn parts_of_prefixes_are_found() {
+        let texts = [
+            "10.1.0.0/16",
+            "10.0.0.1/8",
+            "11.0.0.0",
+            "10.2.3.4",
+            "11.0.0.0",
+            "::/0",
+        ];
+        let prefixes = texts.map(|text| AddressPrefix::parse(text).expect(text));
+        assert_eq!(contained(&prefixes), [(0, 1), (3, 1), (4, 2)]);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! several sites are in [`crate::check`].
 
 use crate::caching::parse_status;
+use crate::class::address_prefixes;
 use crate::named::{absolute_path, file_name};
 use crate::reader::{ConfigSection, ConfigValue, KeyPosition};
 use crate::site_marks::{RouteMarks, SiteMarks};
@@ -281,11 +282,7 @@ fn prefixes(
         return (Vec::new(), None);
     };
     let position = item.position.clone();
-    let items = item.one_or_many();
-    let prefixes = items
-        .iter()
-        .filter_map(|item| item.read(AddressPrefix::parse));
-    (prefixes.collect(), Some(position))
+    (address_prefixes(&item.one_or_many()), Some(position))
 }
 
 fn root(item: &ConfigValue<'_>) -> Option<SiteRoot> {

@@ -4,14 +4,14 @@
 
 use std::io::{self, ErrorKind};
 
-use crate::class::{list, read_rate};
+use crate::class::{addresses, read_rate};
 use crate::fixed_response::fixed_response;
 use crate::named::absolute_path;
 use crate::reader::{ConfigSection, ConfigSource, ConfigValue, KeyPosition};
 use crate::site_marks::SiteMarks;
 use crate::{
-    AddressPrefix, ClientField, RequestConditions, RuleAction, RuleConfig, SiteConfig,
-    TrustedProxies, authentication, bandwidth, conditions,
+    ClientField, RequestConditions, RuleAction, RuleConfig, SiteConfig, TrustedProxies,
+    authentication, bandwidth, conditions,
 };
 
 /// An access rule, and the position of its action key.
@@ -38,7 +38,7 @@ pub(crate) fn rule(section: ConfigSection<'_>) -> Vec<MarkedRule> {
     let patterns = section.patterns_or_all();
     // The other keys are read even if the pattern is invalid, so that all problems are reported together.
     let mut conditions = conditions::conditions(&section);
-    let except = list(&section, "except", |item| item.read(AddressPrefix::parse));
+    let except = addresses(&section, "except");
     if !except.is_empty() {
         conditions.exceptions.push(RequestConditions {
             addresses: except,
@@ -174,9 +174,7 @@ fn deny(item: &ConfigValue<'_>) -> Option<u16> {
 }
 
 pub(crate) fn trusted_proxies(section: &ConfigSection<'_>) -> TrustedProxies {
-    let addresses = list(section, "trusted_proxies", |item| {
-        item.read(AddressPrefix::parse)
-    });
+    let addresses = addresses(section, "trusted_proxies");
     if addresses.is_empty() {
         section.only_with("client_field", "trusted_proxies");
         return TrustedProxies::default();

@@ -1369,6 +1369,49 @@ fn rules_that_no_request_meets_are_warned_of() {
         ),
         (rules("close = true", "log = false"), "never applies to /**"),
         (
+            rules("allow = true\npattern = \"/a/**\"", "deny = 403\npattern = \"/a/b\""),
+            "6:1: site[0].rule[1]: never applies to /a/b: an earlier site.rule with /a/** and without conditions allows",
+        ),
+        (
+            "[[site.rule]]\nallow = true\naddresses = \"10.0.0.0/8\"\n".into(),
+            "3:1: site[0].rule[0]: has no effect for /**: no later site.rule refuses",
+        ),
+        (
+            rules(
+                "deny = 403\npattern = \"/b\"",
+                "allow = true\npattern = \"/b/c\"\nmethods = \"GET\"",
+            ),
+            "has no effect for /b/c",
+        ),
+        (
+            format!("names = \"a.example\"\n{}", redirects("from = \"/a\"\nhost = \"b.example\"", "from = \"/b\"")),
+            "5:6: site[0].redirect[0].to: never applies: the site has none of the names in host",
+        ),
+        (
+            format!("names = \"*.a.example\"\n{ROUTE}host = \"a.example\"\n"),
+            "site[0].route[0].origin: never applies: the site has none",
+        ),
+        (
+            format!("[[site.rule]]\ndeny = 403\nclient_certificate = true\n{TLS}"),
+            "client_certificate = true, but the site requests no certificates",
+        ),
+        (
+            format!("listen = \"*:80\"\n{TLS}client = \"require\"\nclient_ca = \"ca\"\n"),
+            "3:10: site[0].listen: clients need no certificate here",
+        ),
+        (
+            "[[site.rule]]\ndeny = 403\naddresses = [\"10.1.0.0/16\", \"192.0.2.1\", \"10.0.0.0/8\"]\n".into(),
+            "5:14: site[0].rule[0].addresses[0]: 10.1.0.0/16 is a part of 10.0.0.0/8",
+        ),
+        (
+            "purge_from = [\"::1\", \"::/64\"]\n".into(),
+            "3:15: site[0].purge_from[0]: ::1 is a part of ::/64",
+        ),
+        (
+            format!("{ROUTE}[[origin]]\nname = \"o\"\nservers = [\"http://a\", \"http://b\", \"http://a:80\"]\n"),
+            "8:36: origin[0].servers[2]: http://a:80 is listed twice",
+        ),
+        (
             rule("pattern = \"/c/**\""),
             "6:1: site[0].route[0].cache.rule[0]: never applies to /c/**: the route is for /a/**",
         ),
@@ -1420,6 +1463,25 @@ fn rules_that_no_request_meets_are_warned_of() {
             "deny = 403\npattern = \"/a\"",
         ),
         rules("log = false", "deny = 403"),
+        rules(
+            "allow = true\npattern = \"/a/b\"",
+            "deny = 403\npattern = \"/a\"",
+        ),
+        rules(
+            "allow = true\nmethods = \"GET\"",
+            "auth = \"users\"\nrealm = \"r\"\npattern = \"*.pdf\"",
+        ),
+        format!(
+            "names = [\"a.example\", \"*.b.example\"]\n{}",
+            redirects(
+                "from = \"/a\"\nhost = [\"c.example\", \"x.b.example\"]",
+                "from = \"/b\"\nhost = \"*.example\"",
+            )
+        ),
+        format!("[[site.rule]]\ndeny = 403\nhost = \"a.example\"\n"),
+        format!(
+            "listen = \"*:80\"\n[[site.rule]]\ndeny = 403\nclient_certificate = false\n{TLS}client = \"require\"\nclient_ca = \"ca\"\nredirect = true\n"
+        ),
         rules("deny = 404", "deny = 404"),
         "[[site.rule]]\npattern = [\"/**\", \"/a\"]\ndeny = 403\n".into(),
         rule("pattern = \"/a/b\""),
