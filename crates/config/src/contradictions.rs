@@ -1,12 +1,12 @@
 //! Warns of valid settings that have no effect: tables behind others, maps without a use, lifetimes without a cache.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use crate::reader::{ConfigSource, KeyPosition};
 use crate::site_marks::{CacheMarks, SiteMarks};
 use crate::{
-    ClientAuthConfig, InterceptedErrors, LimitsConfig, PathPattern, ProcessConfig, ResponseStorage,
-    RouteConfig, RuleAction, SiteConfig,
+    ClientAuthConfig, InterceptedErrors, PathPattern, ProcessConfig, ResponseStorage, RouteConfig,
+    SiteConfig,
 };
 
 /// A table with a pattern, among several of which the first that matches applies.
@@ -99,39 +99,6 @@ fn warn_of_unused_caching(
             format!("no response {effect}, because of {reason}"),
             "either of both",
         );
-    }
-}
-
-/// Warns of limits of a response's bandwidth that make clients look slow.
-pub(crate) fn check_rates(
-    source: &ConfigSource<'_>,
-    sites: &[(SiteConfig, SiteMarks)],
-    limits: &LimitsConfig,
-) {
-    for (site, marks) in sites {
-        let of_site = site.bandwidth.zip(marks.rate.as_ref());
-        let routes = site.routes.iter().zip(&marks.routes);
-        let of_routes = routes.filter_map(|(it, marks)| it.bandwidth.zip(marks.rate.as_ref()));
-        let rules = site.access.iter().zip(&marks.access);
-        let of_rules = rules.filter_map(|(rule, position)| match rule.action {
-            RuleAction::Bandwidth(limit) => Some((limit, position)),
-            _ => None,
-        });
-        let mut warned = HashSet::new();
-        for (limit, position) in of_site.into_iter().chain(of_routes).chain(of_rules) {
-            // Several patterns of a table have the same rate.
-            if limit.bytes_per_s >= limits.rate_min || !warned.insert(position.offset) {
-                continue;
-            }
-            source.warn(
-                position,
-                format!(
-                    "{} bytes/s are less than limits.rate_min ({} bytes/s), which ends the responses as too slow",
-                    limit.bytes_per_s, limits.rate_min
-                ),
-                "a higher rate, or a lower rate_min",
-            );
-        }
     }
 }
 

@@ -271,7 +271,6 @@ fn config(
     cache_keys::check(source, &sites);
     contradictions::check(source, &sites, &server);
     contradictions::check_maps(source, &map_marks);
-    contradictions::check_rates(source, &sites, &limits);
     unreachable::check(source, &sites);
     redirect_loops::check(source, &sites);
     check::names_and_listeners(source, &sites);

@@ -162,7 +162,6 @@ pub(crate) fn route(table: usize, section: ConfigSection<'_>) -> Vec<(RouteConfi
         _ => None,
     };
     let (caching, cache_marks) = caching.unwrap_or_default();
-    let rate_mark = section.item("rate").map(|item| item.position);
     section.finish();
     let (Some(to), Some((_, handler))) = (to, target) else {
         return Vec::new();
@@ -201,7 +200,6 @@ pub(crate) fn route(table: usize, section: ConfigSection<'_>) -> Vec<(RouteConfi
         handler: handler.position,
         mirror: mirror_mark,
         caching: cache_marks,
-        rate: rate_mark,
     };
     let mut prefixes = prefixes.into_iter();
     let with_pattern = |pattern| {

@@ -139,7 +139,6 @@ pub(crate) fn site(section: ConfigSection<'_>) -> (SiteConfig, SiteMarks) {
         // `pass_through` is not a key of the file, see the schema.
         pass_through: None,
     };
-    let rate_mark = section.item("rate").map(|item| item.position);
     section.finish();
     let site = with_site_name(site);
     let marks = SiteMarks {
@@ -154,7 +153,6 @@ pub(crate) fn site(section: ConfigSection<'_>) -> (SiteConfig, SiteMarks) {
         redirects: redirect_marks,
         rewrites: rewrite_marks,
         headers: header_marks,
-        rate: rate_mark,
         cors: cors_marks,
         access: access_marks,
     };

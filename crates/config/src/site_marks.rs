@@ -26,8 +26,6 @@ pub(crate) struct SiteMarks {
     pub(crate) rewrites: Vec<KeyPosition>,
     /// The positions of the tables of header rules, by their number.
     pub(crate) headers: Vec<KeyPosition>,
-    /// The position of the key `rate`; None without the key.
-    pub(crate) rate: Option<KeyPosition>,
     /// The number and the position of the table of each CORS rule.
     pub(crate) cors: Vec<(usize, KeyPosition)>,
     /// The positions of the action keys, in the order of the site's access rules.
@@ -44,8 +42,6 @@ pub(crate) struct RouteMarks {
     /// The origin of the mirror, if the route has one.
     pub(crate) mirror: Option<KeyPosition>,
     pub(crate) caching: CacheMarks,
-    /// The key `rate`; None without the key.
-    pub(crate) rate: Option<KeyPosition>,
 }
 
 /// Positions of the values of `[site.route.cache]`.

@@ -4,6 +4,9 @@ use crate::settings::WorkerSettings;
 
 /// The interval of checks of a slow client's pace.
 const PACE_CHECK_MS: u64 = 1000;
+/// The share of a response's own rate that a client has to reach. Each slice of a limited file is acknowledged before the next
+/// one; as there are eight per second, this admits half a second for each.
+const OWN_RATE_SHARE: u64 = 4;
 
 /// A client's progress in sending a body or receiving responses.
 pub(crate) struct ClientPace {
@@ -11,6 +14,8 @@ pub(crate) struct ClientPace {
     pub bytes: u64,
     pub since_ms: u64,
     pub progress_ms: u64,
+    /// The own rate of the responses in bytes per second, if it is limited: clients can't be faster.
+    pub own_rate: Option<u64>,
     /// For a response: `bytes` without those that were unacknowledged at the last check. Below 0 while earlier
     /// responses are still in flight.
     acknowledged_bytes: i64,
@@ -29,6 +34,7 @@ impl ClientPace {
             bytes: 0,
             since_ms: now_ms,
             progress_ms: now_ms,
+            own_rate: None,
             // Lower than the first value, which is negative while earlier responses are in flight.
             acknowledged_bytes: i64::MIN,
         }
@@ -64,8 +70,10 @@ impl ClientPace {
             return PaceVerdict::Stalled;
         }
         let graced = elapsed_ms <= settings.rate_grace_ms;
+        let allowed = self.own_rate.map_or(u64::MAX, |rate| rate / OWN_RATE_SHARE);
+        let rate_min = settings.rate_min.min(allowed);
         // `elapsed_ms` can't be 0 in the division, as it exceeds the grace period.
-        if !graced && self.bytes.saturating_mul(1000) / elapsed_ms < settings.rate_min {
+        if !graced && self.bytes.saturating_mul(1000) / elapsed_ms < rate_min {
             return PaceVerdict::TooSlow;
         }
         PaceVerdict::Fine {

@@ -160,12 +160,13 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let Some(sending) = &mut self.sending else {
             return;
         };
-        let queued = self.transport.unacknowledged(&worker.driver);
-        sending.pace.record_acknowledged(queued, now_ms);
         if sending.transfer.is_server_wait() {
-            // The client waits for the server, so this time counts neither as a stall nor in its rate.
+            // The client waits for the server, so this time counts neither as a stall nor in its rate. An acknowledgement
+            // that arrived during the wait does not end it, so it is recorded afterwards.
             sending.pace.exclude_wait(now_ms);
         }
+        let queued = self.transport.unacknowledged(&worker.driver);
+        sending.pace.record_acknowledged(queued, now_ms);
         match sending
             .pace
             .judge(&worker.settings, worker.settings.send_timeout_ms, now_ms)

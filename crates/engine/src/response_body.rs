@@ -208,6 +208,15 @@ impl BodyPart {
         }
     }
 
+    /// The limit of its rate in bytes per second.
+    pub(crate) fn own_rate(&self) -> Option<u64> {
+        match self {
+            BodyPart::Paced(paced) => Some(paced.bytes_per_s()),
+            BodyPart::Stream(streamed) => streamed.pace.as_ref().map(|it| it.bytes_per_s()),
+            BodyPart::Bytes(_) | BodyPart::Block { .. } | BodyPart::File { .. } => None,
+        }
+    }
+
     /// Whether its end is not known before it is sent.
     pub(crate) fn is_streamed(&self) -> bool {
         match self {

@@ -89,6 +89,11 @@ impl ResponsePace {
         Err(now_ms + wait_ms)
     }
 
+    /// The limit in bytes per second.
+    pub fn bytes_per_s(&self) -> u64 {
+        self.rate.bytes_per_s
+    }
+
     /// Counts bytes that are being sent.
     pub fn record(&mut self, len: u64) {
         self.released = self.released.saturating_add(len);
@@ -101,6 +106,11 @@ impl PacedBody {
             pace: ResponsePace::new(rate),
             parts: VecDeque::new(),
         }
+    }
+
+    /// The limit in bytes per second.
+    pub(crate) fn bytes_per_s(&self) -> u64 {
+        self.pace.bytes_per_s()
     }
 
     pub(crate) fn push(&mut self, part: BodyPart) {

@@ -15,6 +15,8 @@ pub(crate) struct RemainingBody<R> {
     record: Option<R>,
     /// Bytes that were framed.
     sent: u64,
+    /// The limit of its rate in bytes per second.
+    pub own_rate: Option<u64>,
     /// The protocol knows that no bytes follow `ready`.
     pub is_end_announced: bool,
 }
@@ -22,10 +24,12 @@ pub(crate) struct RemainingBody<R> {
 impl<R> RemainingBody<R> {
     /// A body of these parts, none of which is ready.
     pub fn new(parts: impl Iterator<Item = BodyPart>, record: Option<R>) -> RemainingBody<R> {
+        let rest: VecDeque<BodyPart> = parts.collect();
         RemainingBody {
             ready: VecDeque::new(),
             ready_len: 0,
-            rest: parts.collect(),
+            own_rate: rest.iter().find_map(BodyPart::own_rate),
+            rest,
             record,
             sent: 0,
             is_end_announced: false,
@@ -40,6 +44,7 @@ impl<R> RemainingBody<R> {
             rest: VecDeque::new(),
             record,
             sent,
+            own_rate: None,
             is_end_announced: true,
         }
     }

@@ -257,6 +257,14 @@ impl<V: HttpService> StreamTable<V> {
         candidates.find(is_after).map(|state| state.stream)
     }
 
+    /// The highest limit of the rate of a response body in bytes per second; `None` if one has no limit, or there is none.
+    pub fn own_rate(&self) -> Option<u64> {
+        let bodies = self.iter().filter_map(|state| state.body.as_deref());
+        let rates = bodies.map(|body| body.own_rate);
+        let highest = rates.reduce(|one, other| Some(one?.max(other?)));
+        highest.flatten()
+    }
+
     /// Takes the records of interleaved responses, with the number of bytes sent of each.
     pub fn take_records(&mut self) -> Vec<(V::Record, u64)> {
         let mut records = Vec::new();

@@ -268,6 +268,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     fn wait_for_rate(&mut self, worker: &mut WorkerContext<D, V>, until_ms: u64) -> SendAttempt {
         if let Some(sending) = &mut self.sending {
             sending.transfer = TransferStep::Paced;
+            sending.pace.own_rate = sending.parts.front().and_then(BodyPart::own_rate);
         }
         // A due check of the client's pace comes first, and continues here.
         self.deadline_ms = self.deadline_ms.min(until_ms);

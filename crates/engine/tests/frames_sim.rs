@@ -7,13 +7,14 @@ mod echo;
 
 use std::collections::HashMap;
 
+use lowroad_engine::settings::WorkerSettings;
 use lowroad_engine_sim::{FakeTls, FaultRates, SharedWorld, for_each_seed};
 use lowroad_http::fields::FieldLines;
 use lowroad_http::h1::BodyLen;
 use lowroad_http::h2::{self, ErrorCode, H2Client, H2ClientEvent, OutgoingRequest};
 use lowroad_http::method::Method;
 
-use echo::{BLOCK_LEN, Case, HINTS, mild_faults, paced_ms, pattern_bytes, settings};
+use echo::{BLOCK_LEN, Case, HINTS, RATE, mild_faults, paced_ms, pattern_bytes, settings};
 
 /// The received response of a stream.
 #[derive(Default)]
@@ -315,7 +316,13 @@ fn streams_with_a_limit_are_complete_and_keep_to_their_rate() {
     const LEN: usize = 100_000;
     for_each_seed(0..20, |seed| {
         let uses_tls = seed % 4 == 3;
-        let mut case = Case::with(seed, faults(seed), settings(), uses_tls);
+        // The limit is lower than the rate that clients must reach.
+        let strict = WorkerSettings {
+            rate_min: RATE.bytes_per_s * 3 / 2,
+            rate_grace_ms: 200,
+            ..settings()
+        };
+        let mut case = Case::with(seed, faults(seed), strict, uses_tls);
         let mut clients = [SimH2Client::connect(&case.world, uses_tls)];
         let start_ms = case.world.now_ms();
         // Each stream has its own limit, so together they take no longer than one.

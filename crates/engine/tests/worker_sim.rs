@@ -17,7 +17,7 @@ use lowroad_engine::worker::MailboxMessage;
 use lowroad_engine_sim::{FakeTls, FaultRates, SharedWorld};
 use lowroad_limits::ConnectionLimit;
 
-use echo::{BLOCK_LEN, Case, HINTS, mild_faults, paced_ms, pattern_bytes, settings};
+use echo::{BLOCK_LEN, Case, HINTS, RATE, mild_faults, paced_ms, pattern_bytes, settings};
 
 fn expected_response(len: usize, close: bool) -> Vec<u8> {
     let end = if close { "Connection: close\r\n" } else { "" };
@@ -898,4 +898,40 @@ fn panic_at_the_end_of_a_drain_keeps_the_rest_of_the_backlog() {
     case.worker.run();
     case.turn_until(1, "the end", |world| world.is_over(ids[2]));
     assert!(without_date(&case.world.read(ids[2])) == expected_response(10, true));
+}
+
+/// The site's own limit is lower than the rate that clients must reach: it is not the client that is slow.
+#[test]
+fn limit_below_the_minimum_rate_does_not_end_responses() {
+    const LEN: usize = 150_000;
+    let mut cut = Vec::new();
+    for seed in 0..60 {
+        let has_tls = seed % 2 == 1;
+        let kind = ["block", "file", "segment", "bytes"][seed as usize % 4];
+        let strict = WorkerSettings {
+            rate_min: RATE.bytes_per_s * 3 / 2,
+            rate_grace_ms: 200,
+            ..settings()
+        };
+        let far = FaultRates {
+            delay_ms_max: [5, 20][seed as usize / 4 % 2],
+            window_len: 1_000_000,
+            ..mild_faults()
+        };
+        let mut case = Case::with(seed, far, strict, has_tls);
+        let id = case.world.connect();
+        let mut request =
+            format!("GET /paced-{kind}/{LEN} HTTP/1.1\r\nHost: sim\r\nConnection: close\r\n\r\n")
+                .into_bytes();
+        if has_tls {
+            case.world.send(id, &FakeTls::hello());
+            request = FakeTls::records(&request);
+        }
+        case.world.send(id, &request);
+        case.turn_until(seed, "the end", |world| world.is_over(id));
+        if case.counters.rate_too_low.value() > 0 {
+            cut.push((seed, kind, has_tls, case.world.read(id).len()));
+        }
+    }
+    assert_eq!(cut, []);
 }

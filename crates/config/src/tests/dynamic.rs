@@ -1272,9 +1272,6 @@ fn settings_without_effect_are_warned_of() {
         ("[[site.route]]\npattern = \"/a/**\"\norigin = \"http://a\"\n[[site.route]]\npattern = \"/a/b\"\norigin = \"http://b\"\n".into(), "site[0].route[1].origin: never applies to /a/b"),
         ("[[site.route]]\npattern = \"/a\"\norigin = \"http://a\"\nkeep = \"never\"\ncache = { ttl = 5 }\n".into(), "7:17: site[0].route[0].cache.ttl: no response gets this lifetime, because of keep = \"never\""),
         ("[[site.route]]\npattern = [\"/a\", \"/b\"]\norigin = \"http://a\"\nkeep = \"never\"\n[[site.route.cache.rule]]\nno_store = true\n".into(), "7:1: site[0].route[0].cache.rule[0]: no response is stored, because of keep"),
-        ("rate = \"1KB/s\"\n[limits]\nrate_min = \"2K\"\n".into(), "3:8: site[0].rate: 1024 bytes/s are less than limits.rate_min (2048 bytes/s)"),
-        ("[[site.rule]]\nrate = \"1KB/s\"\n[limits]\nrate_min = \"2K\"\n".into(), "3:1: site[0].rule[0]: 1024 bytes/s are less"),
-        ("[[site.route]]\npattern = [\"/a\", \"/b\"]\norigin = \"http://a\"\nrate = \"1KB/s\"\n[limits]\nrate_min = \"2K\"\n".into(), "6:8: site[0].route[0].rate: 1024 bytes/s are less"),
     ] {
         let shown = warnings(&format!("{SITE}{lines}"));
         assert_eq!(shown.lines().count(), 1, "{shown}");

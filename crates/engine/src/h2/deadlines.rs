@@ -111,6 +111,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
         if session.http.is_blocked() && !is_sending {
             let timeout_ms = worker.settings.send_timeout_ms;
+            session.pace.own_rate = self.exchanges.own_rate();
             match session.pace.judge(&worker.settings, timeout_ms, now_ms) {
                 PaceVerdict::Fine { .. } => {}
                 PaceVerdict::Stalled => {
