@@ -17,6 +17,9 @@ use crate::{
 /// The maximum number of redirects that are followed.
 const HOPS_MAX: usize = 20;
 
+/// The paths that are tried with regular expressions: the general ones match one of them.
+const EXPRESSION_SAMPLES: [&str; 5] = ["/x", "/x/", "/x/x", "/x/x/", "/x.html"];
+
 /// The start of the warning of an endless loop.
 pub const ENDLESS_LOOP: &str = "leads into an endless loop";
 
@@ -36,7 +39,14 @@ pub(crate) fn check(source: &ConfigSource<'_>, sites: &[(SiteConfig, SiteMarks)]
         }
         let patterns = patterns.build([]);
         for (index, position) in marks.redirects.iter().enumerate() {
-            if let Some(urls) = find_loop(site, &patterns, index) {
+            let redirect = site.redirects.get(index);
+            let samples = redirect
+                .map(|it| sample_paths(&it.from))
+                .unwrap_or_default();
+            let mut loops = samples
+                .into_iter()
+                .filter_map(|path| find_loop(site, &patterns, index, path));
+            if let Some(urls) = loops.next() {
                 source.warn(
                     position,
                     format!("{ENDLESS_LOOP}: {}", urls.join(" to ")),
@@ -71,11 +81,16 @@ pub(crate) fn check_own_path(redirect: &RedirectConfig, to: &ConfigValue<'_>) {
     }
 }
 
-/// The loop that begins at a redirect, if no earlier redirect is in it. `patterns` are those of the site's redirects.
-fn find_loop(site: &SiteConfig, patterns: &PatternSet, index: usize) -> Option<Vec<String>> {
+/// The loop that begins at a path of a redirect, if no earlier redirect is in it. `patterns` are those of the site's redirects.
+fn find_loop(
+    site: &SiteConfig,
+    patterns: &PatternSet,
+    index: usize,
+    path: String,
+) -> Option<Vec<String>> {
     let first = SiteUrl {
         is_https: site.tls.is_some(),
-        path: sample_path(&site.redirects.get(index)?.from)?,
+        path,
     };
     // Each URL is kept with the redirect that left it, to find the rules of the loop.
     let mut visited: Vec<(SiteUrl, Option<usize>)> = Vec::new();
@@ -202,17 +217,20 @@ fn slash_path(site: &SiteConfig, path: &str) -> Option<String> {
     is_routed.then_some(changed)
 }
 
-/// A path that a redirect matches; `None` if none is known.
-fn sample_path(from: &PathSelector) -> Option<String> {
+/// Some paths that a redirect matches, as far as they are known.
+fn sample_paths(from: &PathSelector) -> Vec<String> {
     let PathSelector::Pattern(pattern) = from else {
-        return None;
+        let samples = EXPRESSION_SAMPLES.map(str::to_owned).into_iter();
+        let matching = samples.filter(|it| from.capture(it.as_bytes()).is_some());
+        return matching.collect();
     };
     // A pattern without a slash is matched against the last segment.
     let sample = match pattern.is_absolute() {
         true => sample_of(pattern),
         false => format!("/{}", sample_of(pattern)),
     };
-    pattern.matches(sample.as_bytes()).then_some(sample)
+    let is_matched = pattern.matches(sample.as_bytes());
+    is_matched.then_some(sample).into_iter().collect()
 }
 
 /// The text of a pattern with a letter in place of each wildcard.

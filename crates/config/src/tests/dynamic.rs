@@ -1524,6 +1524,8 @@ fn endless_redirects_are_warned_of() {
             "trailing_slash = \"add\"\n{}[[site.route]]\npattern = \"/r/**\"\norigin = \"http://a\"\n",
             redirect("/r/x/", "/r/x")
         ),
+        // A regular expression that matches one of the samples.
+        "trailing_slash = \"add\"\n[[site.redirect]]\nregex = \"^/(.+)/$\"\nto = \"/$1\"\n[[site.route]]\npattern = \"/**\"\norigin = \"http://a\"\n".into(),
         format!(
             "[site.tls]\nlocal = true\n{}",
             redirect("/**", "https://$host$request_uri")
@@ -1544,6 +1546,7 @@ fn endless_redirects_are_warned_of() {
             redirect("/**", "http://e.example:8080/")
         ),
         redirect("/old/**", "/new/$1"),
+        "trailing_slash = \"remove\"\n[[site.redirect]]\nregex = \"^/(.+)/$\"\nto = \"/$1\"\n[[site.route]]\npattern = \"/**\"\norigin = \"http://a\"\n".into(),
     ] {
         assert_eq!(warnings(&site(&lines)), "", "{lines}");
     }

@@ -637,3 +637,20 @@ fn mirror_of_another_path_is_by_hand() {
     let url = origin.servers[0].url.to_string();
     assert_eq!(url, "http://10.0.0.9:80", "{}", import.text);
 }
+
+#[test]
+fn server_without_a_root_is_reported_with_the_default_folder() {
+    const DIFFERENCE: &str = "no root: nginx' default folder";
+    let without = import("server { listen 8080; }");
+    assert!(
+        without.report.to_string().contains(DIFFERENCE),
+        "{}",
+        without.report
+    );
+    let with = import("server { listen 8080; root /srv; }");
+    assert!(
+        !with.report.to_string().contains(DIFFERENCE),
+        "{}",
+        with.report
+    );
+}

@@ -299,6 +299,13 @@ pub fn write_site(
         .to_string_lossy()
         .into_owned();
     let layout = SiteLayout::new(server, &default_root);
+    if layout.root.as_ref() == Some(&default_root) && server.settings.root.is_none() {
+        // A configuration is refused if a root is missing, and nginx answers 404.
+        let difference = format!("no root: nginx' default folder {default_root} must exist");
+        translation
+            .report
+            .note_difference(server.entry, &difference);
+    }
     layout.report_bandwidths(server, translation);
     let listing = layout.listing(server, translation);
     document.push(site_table(server, context, &layout).optional_key("listing", listing));
