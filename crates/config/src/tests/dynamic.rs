@@ -1475,7 +1475,7 @@ fn rules_that_no_request_meets_are_warned_of() {
                 "from = \"/b\"\nhost = \"*.example\"",
             )
         ),
-        format!("[[site.rule]]\ndeny = 403\nhost = \"a.example\"\n"),
+        "[[site.rule]]\ndeny = 403\nhost = \"a.example\"\n".to_string(),
         format!(
             "listen = \"*:80\"\n[[site.rule]]\ndeny = 403\nclient_certificate = false\n{TLS}client = \"require\"\nclient_ca = \"ca\"\nredirect = true\n"
         ),
