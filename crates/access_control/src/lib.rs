@@ -117,6 +117,12 @@ impl AccessPolicy {
         })))
     }
 
+    /// Whether the site has trusted proxies.
+    #[inline]
+    pub fn trusts_proxies(&self) -> bool {
+        !self.trusted_proxies.is_empty()
+    }
+
     /// The client that trusted proxies report for a request of `sender`; `None` if `sender` is not a trusted proxy.
     ///
     /// # Errors

@@ -57,6 +57,8 @@ struct LiteralPrefilter {
     automaton: LiteralAutomaton,
     /// The literals, indexed by their number in the automaton.
     literals: Vec<FilterLiteral>,
+    /// Whether all literals must be at the start of the path.
+    is_at_start: bool,
 }
 
 struct FilterLiteral {
@@ -205,8 +207,11 @@ impl PatternSet {
         if self.is_empty() {
             return Vec::new();
         }
-        // The prefilter finds literals, not matches, so each candidate is verified.
         let mut matching = self.candidates(path);
+        if matching.is_empty() {
+            return matching;
+        }
+        // The prefilter finds literals, not matches, so each candidate is verified.
         matching.retain(|number| {
             let pattern = &self.patterns[*number as usize];
             pattern.applies_to(path, &self.indexes)
@@ -228,7 +233,7 @@ impl PatternSet {
                 scan.walk(end, index, path.len());
             }
         } else if self.has_wide_scopes {
-            scan.walk(end, b"/", path.len());
+            scan.step(end, b"/", 0, path.len());
         }
         scan.finish(&self.unfiltered)
     }
@@ -256,9 +261,12 @@ impl LiteralPrefilter {
             });
         }
         let texts: Vec<&[u8]> = texts.iter().map(Vec::as_slice).collect();
+        let mut anchors = literals.iter().flat_map(|literal| &literal.anchors);
+        let is_at_start = anchors.all(|anchor| anchor.is_at_start);
         (!texts.is_empty()).then(|| LiteralPrefilter {
             automaton: LiteralAutomaton::new(&texts),
             literals,
+            is_at_start,
         })
     }
 
@@ -289,16 +297,28 @@ impl<'s> FilterScan<'s> {
     /// Continues the scan from `state` with `text`, which begins at `offset` of the path; returns the new state.
     #[inline]
     fn walk(&mut self, mut state: u32, text: &[u8], offset: usize) -> u32 {
+        for index in 0..text.len() {
+            // Behind the start, no literal can begin that must be at the start.
+            if state == ROOT && self.prefilter.is_at_start && offset + index > 0 {
+                break;
+            }
+            state = self.step(state, text, index, offset);
+        }
+        state
+    }
+
+    /// Continues the scan with the byte of `text` at `index`.
+    #[inline]
+    fn step(&mut self, state: u32, text: &[u8], index: usize, offset: usize) -> u32 {
         let automaton = &self.prefilter.automaton;
-        for (index, byte) in text.iter().enumerate() {
-            // Most bytes begin no literal, and leave the automaton at its root.
-            if state == ROOT && automaton.stays_at_root(*byte) {
-                continue;
-            }
-            state = automaton.next(state, *byte);
-            if automaton.is_ending(state) {
-                self.add_ending(state, offset + index + 1, can_end(text, index + 1));
-            }
+        let byte = text[index];
+        // Most bytes begin no literal, and leave the automaton at its root.
+        if state == ROOT && automaton.stays_at_root(byte) {
+            return ROOT;
+        }
+        let state = automaton.next(state, byte);
+        if automaton.is_ending(state) {
+            self.add_ending(state, offset + index + 1, can_end(text, index + 1));
         }
         state
     }
@@ -331,6 +351,9 @@ impl<'s> FilterScan<'s> {
     }
 
     fn finish(mut self, unfiltered: &[u32]) -> Vec<u32> {
+        if self.found.is_empty() {
+            return unfiltered.to_vec();
+        }
         self.found.extend_from_slice(unfiltered);
         // The numbers are returned in ascending order: callers apply rules in the order of the configuration.
         self.found.sort_unstable();

@@ -33,6 +33,9 @@ pub fn identify_client(
     site: &Site,
     responder: &mut RequestResponder<'_, '_>,
 ) -> Result<(), StatusCode> {
+    if !access_policy.trusts_proxies() {
+        return Ok(());
+    }
     let peer = SocketAddr::new(responder.exchange.peer, responder.exchange.peer_port);
     let sender = DirectPeer {
         peer,
@@ -88,6 +91,10 @@ pub fn apply_rules(
         matches,
         previous_path,
     } = access_check;
+    // Most paths match no rule.
+    if matches.access_patterns().next().is_none() {
+        return Ok(());
+    }
     // The matches of the previous path are computed once for all rate limits.
     let previous_matches = previous_path.map(|path| site_path.site.rules.match_path(path));
     let was_counted = |number| {

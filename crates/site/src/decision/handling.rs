@@ -138,10 +138,9 @@ fn find_redirect(
     responder: &RequestResponder<'_, '_>,
 ) -> Option<RedirectTarget> {
     let redirects = &context.site.rules.config.redirects;
-    let input = responder.condition_input();
     context.matches.redirects().find_map(|number| {
         let rule = redirects.get(number)?;
-        if !context.redirect_is_met(number, &input) {
+        if !context.redirect_is_met(number, &responder.condition_input()) {
             return None;
         }
         let facts = context.facts(responder);

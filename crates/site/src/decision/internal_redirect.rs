@@ -100,12 +100,13 @@ impl<'a> RequestContext<'a> {
             true => RewriteStage::Final,
         };
         let rewrites = &self.site.rules.config.rewrites;
-        let input = responder.condition_input();
         self.matches.rewrites().find_map(|number| {
             let rewrite = rewrites.get(number)?;
             // Rewrites for missing files are applied after files and routes, all other rewrites before files and
             // routes.
-            if rewrite.missing != missing || !self.rewrite_is_met(number, &input) {
+            if rewrite.missing != missing
+                || !self.rewrite_is_met(number, &responder.condition_input())
+            {
                 return None;
             }
             let target = rewrite.target(self.request_path(), &self.facts(responder))?;
