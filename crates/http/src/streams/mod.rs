@@ -199,7 +199,10 @@ impl<T> MessageStream<T> {
 
     /// Whether a message that ends now is shorter than its Content-Length (RFC 9113 §8.1.1, RFC 9114 §4.1.2).
     pub(crate) fn is_short(&self) -> bool {
-        self.recv_remaining != UNKNOWN && self.recv_remaining > 0
+        // Clients such as curl end an upload early if it gets an early response, which they must still receive.
+        self.input != StreamInput::Unwanted
+            && self.recv_remaining != UNKNOWN
+            && self.recv_remaining > 0
     }
 
     /// Announces more of a body. Returns whether the body is to be sent.

@@ -232,6 +232,19 @@ fn window_of_an_unwanted_body_is_returned() {
 }
 
 #[test]
+fn unwanted_body_may_end_early() {
+    let mut harness = ServerHarness::open(H2Settings::default());
+    harness.receive(&post(1, &[("content-length", "9")]));
+    harness.server.discard_body(StreamId(1), &mut harness.out);
+    harness.respond(1, 5);
+    harness.take_output();
+    assert_eq!(harness.receive(&data(1, b"ab", true)), "");
+    harness.send(9);
+    assert_eq!(harness.take_output(), "1 data 5 end");
+    assert!(harness.server.is_idle());
+}
+
+#[test]
 fn unwanted_body_is_dropped_for_5_seconds_before_the_reset() {
     // Some clients take an early reset for a failure of the request.
     let mut harness = ServerHarness::open(H2Settings::default());

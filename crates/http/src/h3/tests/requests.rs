@@ -120,6 +120,18 @@ fn discarded_body_is_not_passed_on() {
 }
 
 #[test]
+fn unwanted_body_may_end_early() {
+    let mut harness = ServerHarness::open(H3Settings::default());
+    let head = post(&[("content-length", "9")]);
+    harness.receive(0, &[head, data(b"ab")].concat());
+    harness.server.discard_body(StreamId(0));
+    assert!(harness.respond(0, 5));
+    assert_eq!(harness.finish(0, &[]), "");
+    assert_eq!(harness.send(9), "0 5 end");
+    assert!(harness.server.is_idle());
+}
+
+#[test]
 fn connect_opens_a_tunnel_and_extended_connect_is_an_upgrade() {
     let settings = H3Settings {
         accepts_connect_protocol: true,
