@@ -3,7 +3,7 @@
 import { certificates } from "./certificates_view.js";
 import { arrange, byId, element } from "./dom.js";
 import { percent } from "./format.js";
-import { upstreamHealth } from "./origins_view.js";
+import { isOut, upstreamHealth } from "./origins_view.js";
 import type { SnapshotWindow } from "./rates.js";
 import { gauge } from "./snapshot.js";
 import { scopeTraffic, sitesByLoad } from "./traffic.js";
@@ -25,8 +25,9 @@ export function attention(window: SnapshotWindow, rates: TrafficRates): Attentio
   const snapshot = window.latest();
   if (!snapshot) return [];
   const found: Attention[] = [];
-  for (const { origin, server, isUp, isHalfOpen, why } of upstreamHealth(window)) {
-    if (isUp !== false) continue;
+  for (const health of upstreamHealth(window)) {
+    const { origin, server, isUp, isHalfOpen, why } = health;
+    if (isUp !== false || isOut(health)) continue;
     const state = isHalfOpen ? "half-open" : "down";
     found.push({ text: `${origin}: ${server} is ${state}${why ? ` (${why})` : ""}`, section: "origins", isUrgent: !isHalfOpen });
   }

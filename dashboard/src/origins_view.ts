@@ -14,6 +14,8 @@ const UPSTREAM = "lowroad_upstream_";
 export interface UpstreamHealth {
   origin: string;
   server: string;
+  /** The operator's decision: `ready`, `drain`, `down` or `force`. */
+  state: string;
   /** `null` for a single server, which always gets requests. */
   isUp: boolean | null;
   /** Whether the circuit breaker is half-open: the result of a trial request decides. `isUp` is false then. */
@@ -40,6 +42,7 @@ export function upstreamHealth(window: SnapshotWindow): UpstreamHealth[] {
     return {
       origin: labels["origin"] ?? "",
       server: shortServer(labels),
+      state: note?.state ?? "ready",
       isUp: up === null ? null : up > 0,
       isHalfOpen: up === 0 && (note?.health?.startsWith("half-open") ?? false),
       why: (up === 0 ? (note?.latest_failure ?? reasons.join(", ")) : reasons.join(", ")) || "",
@@ -64,6 +67,7 @@ export class OriginsView {
     "Servers of origins with their health and requests per second",
     [
       { title: "Server", class: "wide" },
+      { title: "State" },
       { title: "Health", class: "wide" },
       { title: "Responses/s", class: "number" },
       { title: "Failures/s", class: "number" },
@@ -96,7 +100,8 @@ function originRow(labels: MetricLabels, health: UpstreamHealth, window: Snapsho
     key: `${labels["origin"]}\n${labels["server"]}`,
     cells: [
       { text: health.server, note: health.origin.endsWith(health.server) ? undefined : health.origin },
-      stateCell(health),
+      { text: health.state, state: health.state === "ready" ? undefined : "idle" },
+      healthCell(health),
       now("responses") === null ? "" : amount(perSecond("responses")),
       { text: amount(failures), state: failures > 0 ? "bad" : undefined },
       duration(times.quantile(0.5)),
@@ -108,7 +113,17 @@ function originRow(labels: MetricLabels, health: UpstreamHealth, window: Snapsho
   };
 }
 
-function stateCell({ isUp, isHalfOpen, isFailing, why }: UpstreamHealth): CellContent {
+/** Whether an operator keeps the server out of rotation; its health is no problem then. */
+export function isOut({ state }: UpstreamHealth): boolean {
+  return state === "drain" || state === "down";
+}
+
+function healthCell(health: UpstreamHealth): CellContent {
+  const cell = observedCell(health);
+  return isOut(health) ? { ...cell, state: "idle" } : cell;
+}
+
+function observedCell({ isUp, isHalfOpen, isFailing, why }: UpstreamHealth): CellContent {
   const note = (isFailing || isUp === false ? why : "") || undefined;
   if (isHalfOpen) return { text: "half-open", state: "warn", note };
   if (isUp === false) return { text: "down", state: "bad", note };

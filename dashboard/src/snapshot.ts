@@ -23,6 +23,8 @@ export interface MetricFamily {
 export interface UpstreamNote {
   origin: string;
   server: string;
+  /** The operator's decision: `ready`, `drain`, `down` or `force`. */
+  state: string;
   health: string | null;
   latest_failure: string | null;
 }

@@ -5,7 +5,8 @@ import { Distribution } from "../src/distribution.js";
 import { flowRibbons, sparkline } from "../src/flow.js";
 import { History, stepFor } from "../src/history.js";
 import { RelayFeed } from "../src/relay_state.js";
-import { failureText } from "../src/attention.js";
+import { attention, failureText } from "../src/attention.js";
+import { SnapshotWindow } from "../src/rates.js";
 import { trafficRates } from "../src/traffic.js";
 import { purgeText } from "../src/url_tool.js";
 
@@ -20,6 +21,19 @@ test("failures name their sites, the most failures first", () => {
   assert.equal(failureText(0.0116, sites), "1.2 % of responses have a status of 5xx: 80.0 % of requests for no site, 5.0 % of bad");
   const many = ["a", "b", "c", "d", "e"].map((name) => site(name, 1, 10));
   assert.equal(failureText(0.1, many), "10.0 % of responses have a status of 5xx: 10.0 % of a, 10.0 % of b, 10.0 % of c, 2 other sites");
+});
+
+test("servers that an operator keeps out need no attention", () => {
+  const servers = ["ready", "drain", "down", "force"];
+  const family = (value: number) => ({ type: "gauge" as const, samples: servers.map((server) => ({ labels: { origin: "app", server }, value })) });
+  const window = new SnapshotWindow(5000);
+  window.push({
+    time_ms: 0,
+    metrics: { lowroad_upstream_connections_idle: family(0), lowroad_upstream_up: family(0) },
+    upstreams: servers.map((server) => ({ origin: "app", server, state: server, health: "down", latest_failure: null })),
+  });
+  const found = attention(window, trafficRates([]));
+  assert.deepEqual(found.map(({ text }) => text), ["app: ready is down", "app: force is down"]);
 });
 
 test("a purge says how many responses it removed", () => {

@@ -7,25 +7,30 @@ use std::fmt;
 // The discriminants are the indices in `NAMES`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ServerMode {
-    /// As its checks and its failed requests show.
+    /// While its checks and its failed requests show that it works.
     #[default]
-    Auto,
-    /// Always.
-    Up,
+    Ready,
     /// Only those of sticky sessions that belong to it.
     Drain,
     /// None; those in progress go on.
     Down,
+    /// Always, whatever its checks show.
+    Force,
 }
 
 impl ServerMode {
     /// All modes with their names.
     pub const NAMES: [(ServerMode, &'static str); 4] = [
-        (ServerMode::Auto, "auto"),
-        (ServerMode::Up, "up"),
+        (ServerMode::Ready, "ready"),
         (ServerMode::Drain, "drain"),
         (ServerMode::Down, "down"),
+        (ServerMode::Force, "force"),
     ];
+
+    /// Whether the server gets requests that belong to no session.
+    pub fn is_in_rotation(self) -> bool {
+        matches!(self, ServerMode::Ready | ServerMode::Force)
+    }
 
     /// The name in the admin service.
     pub fn as_str(self) -> &'static str {
@@ -77,8 +82,8 @@ pub struct ServerView {
     pub address: String,
     /// The operator's decision.
     pub mode: ServerMode,
-    /// The state as a text: `up`, `ejected`, `draining` and others.
-    pub state: String,
+    /// The health as a text: `up`, `ejected`, `down` and others; `not checked` for the only server of an origin.
+    pub health: String,
     /// Whether the server works, as far as is known.
     pub is_available: bool,
     /// Whether the server is a backup.

@@ -2,6 +2,8 @@
 
 use lowroad_metrics::LatencyDistribution;
 
+use crate::origin_control::ServerMode;
+
 /// The servers of all origins in use.
 #[derive(Clone, Debug, Default)]
 pub struct UpstreamReport {
@@ -18,6 +20,8 @@ pub struct UpstreamStatus {
     pub origin: String,
     /// The server, as in the log: `origin http://127.0.0.1:3000`.
     pub server: String,
+    /// The operator's decision.
+    pub mode: ServerMode,
     /// The health and requests, if the server is a member of a group.
     pub member: Option<UpstreamMember>,
     /// The requests that have ended.
@@ -52,7 +56,7 @@ pub struct UpstreamRequests {
 pub struct UpstreamMember {
     /// The health as a text.
     pub health: String,
-    /// Whether the server works, as far as is known; false while it is drained, and until a trial request succeeds.
+    /// Whether the server works, as far as is known; false until a trial request succeeds.
     pub is_available: bool,
     /// Whether the server is a backup.
     pub is_backup: bool,
@@ -130,9 +134,13 @@ impl UpstreamStatus {
             Some(member) => member.text(&requests),
             None => requests,
         };
+        let state = match self.mode {
+            ServerMode::Ready => String::new(),
+            mode => format!("state {}, ", mode.as_str()),
+        };
         let connections = self.connections;
         let mut line = format!(
-            "{}: {requests}; {} connections in use, {} idle, {} opened, {} reused, {} failed to connect, {} \
+            "{}: {state}{requests}; {} connections in use, {} idle, {} opened, {} reused, {} failed to connect, {} \
              requests not retried (body too large)",
             self.server,
             connections.in_use,

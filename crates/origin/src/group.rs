@@ -325,8 +325,8 @@ impl<P> MemberGroup<P> {
             self.has_other_healthy(picked.member, now_ms) || settings.panic_percent == 0;
         // The member may have been removed while the request was in progress.
         let member = self.member_mut(picked.member)?;
-        // An ejection would have no effect on a member that is forced up, so it is not reported either.
-        let may_eject = may_eject && member.mode != MemberMode::Up;
+        // An ejection would have no effect on a member that is forced, so it is not reported either.
+        let may_eject = may_eject && member.mode != MemberMode::Force;
         member.requests -= 1;
         member.tunnels -= u32::from(picked.is_tunnel);
         // `None` if the outcome shows nothing about the member.
@@ -472,7 +472,7 @@ impl<P> MemberGroup<P> {
         }
         // A session does not keep a client at a server that fails.
         let clients = request.clients();
-        if !is_usable(member.observed_health(&self.settings, clients, now_ms)) {
+        if !is_usable(member.health(&self.settings, clients, now_ms)) {
             return None;
         }
         let tier = self.tier(clients, now_ms, Some(id));
@@ -575,9 +575,13 @@ impl<P> MemberGroup<P> {
         }
     }
 
-    /// Whether a member is healthy, regardless of its load.
+    /// Whether a member is in rotation, and healthy or forced, regardless of its load.
     fn is_member_healthy(&self, member: &GroupMember<P>, clients: ClientSet, now_ms: u64) -> bool {
-        is_usable(member.health(&self.settings, clients, now_ms))
+        match member.mode {
+            MemberMode::Ready => is_usable(member.health(&self.settings, clients, now_ms)),
+            MemberMode::Force => true,
+            MemberMode::Drain | MemberMode::Down => false,
+        }
     }
 
     fn has_other_healthy(&self, id: MemberId, now_ms: u64) -> bool {
@@ -643,8 +647,7 @@ fn is_usable(health: MemberHealth) -> bool {
         | MemberHealth::SlowStart { .. }
         | MemberHealth::Trial
         | MemberHealth::Full => true,
-        MemberHealth::TrialInProgress | MemberHealth::Ejected { .. } => false,
-        MemberHealth::Down | MemberHealth::Draining | MemberHealth::OutOfService => false,
+        MemberHealth::TrialInProgress | MemberHealth::Ejected { .. } | MemberHealth::Down => false,
     }
 }
 

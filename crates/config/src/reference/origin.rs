@@ -127,14 +127,14 @@ check = { path = "/healthz", interval = "2s" }
 
 ## Servers at run time
 
-| command | effect on the server at an address, or on all servers of the origin |
+| command | effect on the server at an address, or with `--all` on all servers of the origin |
 |---|---|
-| `lowroad origin list` | lists servers with state, weight, requests and the last failure |
+| `lowroad origin list` | lists servers with state, health, weight, requests and the last failure |
 | `lowroad origin drain app 10.0.0.1:3000` | no new requests, except those of [sticky sessions](origin-sticky.md) that belong to it |
-| `lowroad origin down app 10.0.0.1:3000` | no new requests |
-| `lowroad origin up app 10.0.0.1:3000` | gets requests, even if it fails its checks |
-| `lowroad origin auto app 10.0.0.1:3000` | its checks and failed requests decide again |
-| `lowroad origin weight app 10.0.0.1:3000 10` | another weight; `auto`: the configured one |
+| `lowroad origin down app 10.0.0.1:3000 --wait` | no new requests, for maintenance; with `--wait`, also of `drain`, the command ends with the server's last request, at most after 60 s (`--wait=5m`) |
+| `lowroad origin ready app 10.0.0.1:3000` | ends `drain`, `down` and `force`: requests while its checks and requests succeed |
+| `lowroad origin force app 10.0.0.1:3000` | requests even if it fails its checks |
+| `lowroad origin weight app 10.0.0.1:3000 10` | another weight; `configured`: that of the configuration |
 | `lowroad origin add app 10.0.0.3:3000` | adds a server at an address, at most 256; `remove` removes it |
 
 Equal addresses are one server: `[::ffff:10.0.0.1]` is `10.0.0.1`, `0.0.0.0` and `[::]` are `127.0.0.1` and `[::1]`, and names may resolve to the same

@@ -189,8 +189,8 @@ pub fn set_member(
 
 fn member_mode(mode: ServerMode) -> MemberMode {
     match mode {
-        ServerMode::Auto => MemberMode::Auto,
-        ServerMode::Up => MemberMode::Up,
+        ServerMode::Ready => MemberMode::Ready,
+        ServerMode::Force => MemberMode::Force,
         ServerMode::Drain => MemberMode::Drain,
         ServerMode::Down => MemberMode::Down,
     }
@@ -218,7 +218,7 @@ mod tests {
         other.restore(&changes.list());
         assert_eq!(other.get("app", "a:1"), state);
         let reset = ServerChange {
-            mode: Some(ServerMode::Auto),
+            mode: Some(ServerMode::Ready),
             weight: Some(None),
         };
         changes.change("app", "a:1", reset);
@@ -239,7 +239,7 @@ mod tests {
             mode: ServerMode::Drain,
         };
         changes.add("app", &server);
-        assert_eq!(changes.added("app"), [server.clone()]);
+        assert_eq!(changes.added("app"), std::slice::from_ref(&server));
         assert_eq!(changes.added("web"), []);
         // A server that is added again has no earlier weight, and keeps its mode when it is configured.
         changes.change(

@@ -14,7 +14,7 @@ use lowroad_handler::upstream_status::{
 };
 use lowroad_handler::{HandlerRequest, HandlerResponse, RouteProbe};
 use lowroad_http::fields::FieldLines;
-use lowroad_origin::group::{MemberId, MemberStatus, NoMember, PickRequest, hash_of};
+use lowroad_origin::group::{MemberId, MemberMode, MemberStatus, NoMember, PickRequest, hash_of};
 use lowroad_origin::name_resolution::{self, NameWatch};
 use lowroad_origin::{ConnectionPool, LimitClaim, SharedConnections, Upstream, UpstreamAttempt};
 
@@ -120,12 +120,14 @@ impl OriginEndpoint {
     fn status(
         &self,
         origin: &str,
+        mode: ServerMode,
         member: Option<UpstreamMember>,
         reported: &mut ReportedConnections,
     ) -> UpstreamStatus {
         UpstreamStatus {
             origin: origin.to_owned(),
             server: self.name.to_string(),
+            mode,
             member,
             requests: self.counters.requests(),
             connect_times: self.counters.connect_times(),
@@ -211,7 +213,7 @@ impl OnlyServer {
 
     /// Whether the server gets no requests. Without a group there are no sticky sessions.
     fn is_out(&self) -> bool {
-        matches!(self.mode(), ServerMode::Drain | ServerMode::Down)
+        !self.mode().is_in_rotation()
     }
 }
 
@@ -239,6 +241,17 @@ impl OriginGroup {
         let tag = read.tag()?;
         self.upstream
             .with(|group| group.find(|endpoint| endpoint.session_tag == tag))
+    }
+}
+
+/// The operator's decision about a member.
+pub fn server_mode(mode: MemberMode) -> ServerMode {
+    // The two crates have no type in common.
+    match mode {
+        MemberMode::Ready => ServerMode::Ready,
+        MemberMode::Drain => ServerMode::Drain,
+        MemberMode::Down => ServerMode::Down,
+        MemberMode::Force => ServerMode::Force,
     }
 }
 
@@ -270,7 +283,10 @@ impl OriginServers {
         let group = match &self.members {
             OriginMembers::One(only) => {
                 return UpstreamReport {
-                    servers: vec![only.endpoint.status(&self.name, None, reported)],
+                    servers: vec![
+                        only.endpoint
+                            .status(&self.name, only.mode(), None, reported),
+                    ],
                     faults: Vec::new(),
                 };
             }
@@ -289,7 +305,8 @@ impl OriginServers {
         });
         let servers = members.iter().map(|(endpoint, status)| {
             let member = member(status, endpoint.counters.health());
-            endpoint.status(&self.name, Some(member), reported)
+            let mode = server_mode(status.mode);
+            endpoint.status(&self.name, mode, Some(member), reported)
         });
         let faults = group.name_watches.iter().filter_map(NameWatch::failure);
         UpstreamReport {

@@ -37,21 +37,21 @@ pub struct OperatorSettings {
 /// The operator's decision about a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MemberMode {
-    /// Active checks and failed requests decide whether the member gets requests.
+    /// The member gets requests while it is healthy.
     #[default]
-    Auto,
-    /// The member gets requests regardless of checks and failed requests.
-    Up,
+    Ready,
     /// The member gets requests of its sessions only.
     Drain,
     /// The member gets no new requests.
     Down,
+    /// The member gets requests regardless of checks and failed requests.
+    Force,
 }
 
 impl MemberMode {
     /// Whether the member gets requests without a session.
     pub fn is_in_rotation(self) -> bool {
-        matches!(self, MemberMode::Auto | MemberMode::Up)
+        matches!(self, MemberMode::Ready | MemberMode::Force)
     }
 }
 
@@ -105,10 +105,6 @@ pub enum MemberHealth {
     Down,
     /// The member has the maximum number of requests, or of pending ones.
     Full,
-    /// The operator drains the member: it gets requests of its sessions only.
-    Draining,
-    /// The operator has taken the member out of service.
-    OutOfService,
 }
 
 impl MemberHealth {
@@ -132,8 +128,6 @@ impl fmt::Display for MemberHealth {
             MemberHealth::Ejected { .. } => to.write_str("ejected"),
             MemberHealth::Down => to.write_str("down"),
             MemberHealth::Full => to.write_str("full"),
-            MemberHealth::Draining => to.write_str("draining"),
-            MemberHealth::OutOfService => to.write_str("out of service"),
         }
     }
 }
@@ -169,24 +163,9 @@ pub struct GroupMember<P> {
 }
 
 impl<P> GroupMember<P> {
-    /// The health of the member for requests of `clients`.
+    /// The health for requests of `clients`, by active checks, failed requests and load, in this order of precedence. It
+    /// does not depend on the operator's decision.
     pub fn health(
-        &self,
-        settings: &GroupSettings,
-        clients: ClientSet,
-        now_ms: u64,
-    ) -> MemberHealth {
-        // In the order of precedence: the operator's decision, active checks, failed requests, load.
-        match self.mode {
-            MemberMode::Auto => self.observed_health(settings, clients, now_ms),
-            MemberMode::Up => self.load_health(settings, now_ms),
-            MemberMode::Drain => MemberHealth::Draining,
-            MemberMode::Down => MemberHealth::OutOfService,
-        }
-    }
-
-    /// The health by active checks, failed requests and load.
-    pub fn observed_health(
         &self,
         settings: &GroupSettings,
         clients: ClientSet,

@@ -107,7 +107,7 @@ pub struct MemberStatus {
     pub mode: MemberMode,
     /// Whether the member is a backup.
     pub backup: bool,
-    /// The health.
+    /// The health, also while the operator keeps the member out of rotation.
     pub health: MemberHealth,
     /// Requests in progress.
     pub requests: u32,

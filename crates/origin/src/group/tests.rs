@@ -582,7 +582,7 @@ fn drained_or_removed_member_gets_no_requests_and_late_reports_are_ignored() {
     let (mut group, ids) = group(settings(BalancingPolicy::RoundRobin), &THREE);
     assert!(group.set_mode(ids[0], MemberMode::Drain, 0));
     assert!(!shares(&mut group, 30, 0).contains_key("a"));
-    assert!(group.set_mode(ids[0], MemberMode::Auto, 0));
+    assert!(group.set_mode(ids[0], MemberMode::Ready, 0));
     assert!(shares(&mut group, 60, 0).contains_key("a"));
     let held = group
         .pick(&request_after(&ids[1..]), 0, 0)
@@ -674,8 +674,8 @@ fn random_histories_satisfy_the_invariants() {
                 9 => _ = group.record_check(ids[any], dice(2) == 0, now_ms),
                 10 => {
                     let modes = [
-                        MemberMode::Auto,
-                        MemberMode::Up,
+                        MemberMode::Ready,
+                        MemberMode::Force,
                         MemberMode::Drain,
                         MemberMode::Down,
                     ];
@@ -801,7 +801,7 @@ fn new_member_has_the_settings_of_the_operator_at_once() {
     };
     add("down", MemberMode::Down, None);
     add("drained", MemberMode::Drain, None);
-    let heavy = add("heavy", MemberMode::Auto, Some(3));
+    let heavy = add("heavy", MemberMode::Ready, Some(3));
     let mut counts = [0; 2];
     for _ in 0..8 {
         let picked = group.pick(&PickRequest::default(), 0, 0).expect("a member");
@@ -817,8 +817,8 @@ fn operator_overrides_checks_and_weights() {
     let (mut group, ids) = group(settings(BalancingPolicy::RoundRobin), &[("a", 1), ("b", 1)]);
     group.mark_down(ids[0]);
     assert!(!shares(&mut group, 10, 0).contains_key("a"));
-    // Forced up, a member that fails its checks gets requests; its health is observed further.
-    assert!(group.set_mode(ids[0], MemberMode::Up, 0));
+    // A forced member that fails its checks gets requests; its health is observed further.
+    assert!(group.set_mode(ids[0], MemberMode::Force, 0));
     assert!(shares(&mut group, 10, 0).contains_key("a"));
     for _ in 0..20 {
         let picked = group.pick(&request_after(&ids[1..]), 0, 0);
@@ -826,10 +826,17 @@ fn operator_overrides_checks_and_weights() {
         assert_eq!(event, None);
     }
     assert_eq!(group.status(0)[0].counts.ejected, 0);
-    assert!(group.set_mode(ids[0], MemberMode::Auto, 0));
+    assert!(group.set_mode(ids[0], MemberMode::Ready, 0));
     assert_eq!(group.status(0)[0].health, MemberHealth::Down);
     assert!(group.set_mode(ids[1], MemberMode::Down, 0));
-    assert_eq!(group.status(0)[1].health, MemberHealth::OutOfService);
+    // The health of a member out of rotation is observed, too.
+    let status = |group: &MemberGroup<&str>| {
+        let status = &group.status(0)[1];
+        (status.mode, status.health)
+    };
+    assert_eq!(status(&group), (MemberMode::Down, MemberHealth::Up));
+    group.mark_down(ids[1]);
+    assert_eq!(status(&group), (MemberMode::Down, MemberHealth::Down));
     // The configured weight may change meanwhile, as by an SRV record.
     assert!(group.set_live_weight(ids[0], Some(7)) && group.set_weight(ids[0], 3));
     let weights = |group: &MemberGroup<&str>| {

@@ -1,14 +1,19 @@
 //! `lowroad origin`: a thin client of `/v1/origins`.
 
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use lowroad_http::method::Method;
 use serde_json::{Value, json};
 
 use super::commands::send_json;
 use super::operations::encoded_segment;
-use crate::cli::origin::{OriginArgs, OriginCommand, ServerArgs};
+use crate::cli::origin::{LeaveArgs, OriginArgs, OriginCommand, ServerArgs};
 use crate::terminal_output;
+
+/// The pause between two looks at servers whose requests are to end.
+const WAIT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// `lowroad origin`.
 ///
@@ -24,10 +29,10 @@ pub fn run(args: &OriginArgs) -> Result<(), String> {
         OriginCommand::Show { origin } => {
             print([&send_json(admin, Method::Get, &origin_path(origin), None)?])
         }
-        OriginCommand::Drain(servers) => set_state(admin, servers, "drain"),
-        OriginCommand::Down(servers) => set_state(admin, servers, "down"),
-        OriginCommand::Up(servers) => set_state(admin, servers, "up"),
-        OriginCommand::Auto(servers) => set_state(admin, servers, "auto"),
+        OriginCommand::Drain(leave) => leave_rotation(admin, leave, "drain"),
+        OriginCommand::Down(leave) => leave_rotation(admin, leave, "down"),
+        OriginCommand::Ready(servers) => set_state(admin, servers, "ready").map(drop),
+        OriginCommand::Force(servers) => set_state(admin, servers, "force").map(drop),
         OriginCommand::Weight {
             origin,
             address,
@@ -50,9 +55,21 @@ pub fn run(args: &OriginArgs) -> Result<(), String> {
     }
 }
 
-/// Sets the state of one server, or of all servers of an origin.
-fn set_state(admin: Option<&Path>, servers: &ServerArgs, state: &str) -> Result<(), String> {
-    // The servers of a name may have changed since the user listed them.
+/// Takes servers out of rotation, and waits for the end of their requests if the user wants it.
+fn leave_rotation(admin: Option<&Path>, leave: &LeaveArgs, state: &str) -> Result<(), String> {
+    let addresses = set_state(admin, &leave.servers, state)?;
+    match leave.wait {
+        Some(timeout) => wait_for_requests(admin, &leave.servers.origin, &addresses, timeout),
+        None => Ok(()),
+    }
+}
+
+/// Sets the state of one server, or of all servers of an origin. Returns their addresses.
+fn set_state(
+    admin: Option<&Path>,
+    servers: &ServerArgs,
+    state: &str,
+) -> Result<Vec<String>, String> {
     let addresses = match &servers.address {
         Some(address) => vec![address.clone()],
         None => {
@@ -61,11 +78,54 @@ fn set_state(admin: Option<&Path>, servers: &ServerArgs, state: &str) -> Result<
             addresses.collect()
         }
     };
-    // One after another: if one is refused, those before it are changed, and have been printed.
-    for address in addresses {
-        change(admin, &servers.origin, &address, &json!({ "state": state }))?;
+    // A forgotten address would take the whole origin out of service.
+    if addresses.len() > 1 && !servers.all {
+        return Err(format!(
+            "the origin {} has {} servers: name one, or use --all; they are {}",
+            servers.origin,
+            addresses.len(),
+            addresses.join(", ")
+        ));
     }
-    Ok(())
+    // One after another: if one is refused, those before it are changed, and have been printed.
+    for address in &addresses {
+        change(admin, &servers.origin, address, &json!({ "state": state }))?;
+    }
+    Ok(addresses)
+}
+
+/// Waits until servers have no requests.
+fn wait_for_requests(
+    admin: Option<&Path>,
+    origin: &str,
+    addresses: &[String],
+    timeout: Duration,
+) -> Result<(), String> {
+    let started = Instant::now();
+    loop {
+        let view = send_json(admin, Method::Get, &origin_path(origin), None)?;
+        // A server that has left the origin meanwhile, as one of a name, gets no requests either.
+        let mut servers =
+            list(&view, "servers").filter(|it| addresses.contains(&text(it, "address")));
+        let Some(busy) = servers.find(|server| requests(server) > 0) else {
+            return Ok(());
+        };
+        if started.elapsed() >= timeout {
+            return Err(format!(
+                "{origin} {} still has {} requests after {} s",
+                text(busy, "address"),
+                requests(busy),
+                timeout.as_secs_f64()
+            ));
+        }
+        thread::sleep(WAIT_INTERVAL);
+    }
+}
+
+/// The requests in progress at a server. Those of the only server of an origin are not counted, but its connections are.
+fn requests(server: &Value) -> u64 {
+    let requests = server["requests"].as_u64();
+    requests.unwrap_or_else(|| server["connections"].as_u64().unwrap_or(0))
 }
 
 /// Changes a server, and prints its new state.
@@ -97,17 +157,14 @@ fn print<'v>(origins: impl IntoIterator<Item = &'v Value>) -> Result<(), String>
     terminal_output::out(lines)
 }
 
-/// One server as a line: `app 10.0.0.1:3000: draining, weight 1, 2 requests, 1 connections`.
+/// One server as a line: `app 10.0.0.1:3000: state drain, health up, weight 1, 2 requests, 1 connections`.
 fn server_line(origin: &str, server: &Value) -> String {
     let mut line = format!(
-        "{origin} {}: {}",
+        "{origin} {}: state {}, health {}",
         text(server, "address"),
+        text(server, "state"),
         text(server, "health")
     );
-    // The health shows the other states of the operator.
-    if server["state"] == "up" {
-        line += " by the operator";
-    }
     if server["backup"] == true {
         line += ", backup";
     }
@@ -144,30 +201,30 @@ mod tests {
     #[test]
     fn server_is_one_line() {
         let mut server = json!({
-            "address": "10.0.0.1:80", "health": "draining", "state": "drain", "weight": 3,
+            "address": "10.0.0.1:80", "health": "up", "state": "drain", "weight": 3,
             "configured_weight": 1, "backup": false, "added": false, "requests": 2, "connections": 1,
             "idle_connections": 4, "latest_failure": null,
         });
         assert_eq!(
             server_line("app", &server),
-            "app 10.0.0.1:80: draining, weight 3 (configured: 1), 2 requests, 1 connections\n"
+            "app 10.0.0.1:80: state drain, health up, weight 3 (configured: 1), 2 requests, 1 connections\n"
         );
         server["address"] = "unix:/a\u{9b}2J\nb".into();
         let line = server_line("app\u{202e}", &server);
         assert!(
-            line.starts_with("app\\u202e unix:/a\\u009b2J b: draining"),
+            line.starts_with("app\\u202e unix:/a\\u009b2J b: state drain"),
             "{line}"
         );
         server["address"] = "10.0.0.1:80".into();
-        server["state"] = "up".into();
-        server["health"] = "up".into();
+        server["state"] = "force".into();
+        server["health"] = "down".into();
         server["requests"] = Value::Null;
         server["weight"] = 1.into();
         server["added"] = true.into();
         server["latest_failure"] = "refused".into();
         assert_eq!(
             server_line("app", &server),
-            "app 10.0.0.1:80: up by the operator, added, weight 1, 1 connections; latest failure: refused\n"
+            "app 10.0.0.1:80: state force, health down, added, weight 1, 1 connections; latest failure: refused\n"
         );
         assert_eq!(
             server_path("http://a:1", "unix:/x"),

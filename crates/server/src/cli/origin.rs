@@ -1,6 +1,7 @@
 //! The arguments of `lowroad origin`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
@@ -27,13 +28,13 @@ pub enum OriginCommand {
         origin: String,
     },
     /// Send a server only requests of sticky sessions that belong to it; requests in progress go on
-    Drain(ServerArgs),
-    /// Send a server no new requests; requests in progress go on
-    Down(ServerArgs),
+    Drain(LeaveArgs),
+    /// Send a server no new requests, for maintenance; requests in progress go on
+    Down(LeaveArgs),
+    /// End drain, down and force: send a server requests while it is healthy
+    Ready(ServerArgs),
     /// Send a server requests, even if it fails its health checks
-    Up(ServerArgs),
-    /// Let health checks and failed requests decide again whether a server gets requests
-    Auto(ServerArgs),
+    Force(ServerArgs),
     /// Change the share of requests of a server
     Weight {
         /// The origin: its name, or its URL
@@ -42,7 +43,7 @@ pub enum OriginCommand {
         /// The address of the server, as listed
         #[arg(value_name = "ADDRESS")]
         address: String,
-        /// The weight, 1 to 1000; auto: the configured one
+        /// The weight, 1 to 1000, or configured
         #[arg(value_name = "WEIGHT", value_parser = weight)]
         weight: WeightArg,
     },
@@ -78,9 +79,35 @@ pub struct ServerArgs {
     /// The origin: its name, or its URL
     #[arg(value_name = "ORIGIN")]
     pub origin: String,
-    /// The address of the server, as listed; without it, all servers of the origin
+    /// The address of the server, as listed; may be omitted if there is one
     #[arg(value_name = "ADDRESS")]
     pub address: Option<String>,
+    /// All servers of the origin
+    #[arg(long, conflicts_with = "address")]
+    pub all: bool,
+}
+
+/// The servers that a command takes out of rotation.
+#[derive(Args)]
+pub struct LeaveArgs {
+    /// The servers
+    #[command(flatten)]
+    pub servers: ServerArgs,
+    /// Wait until the servers have no requests, at most this time
+    #[arg(
+        long,
+        value_name = "TIME",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "60s",
+        value_parser = wait_time
+    )]
+    pub wait: Option<Duration>,
+}
+
+fn wait_time(text: &str) -> Result<Duration, String> {
+    let ms = lowroad_config::value::duration_ms(text).map_err(|error| error.to_string())?;
+    Ok(Duration::from_millis(ms))
 }
 
 /// A weight of `lowroad origin weight`; `None`: the configured one.
@@ -88,14 +115,14 @@ pub struct ServerArgs {
 pub struct WeightArg(pub Option<u32>);
 
 fn weight(text: &str) -> Result<WeightArg, String> {
-    if text == "auto" {
+    if text == "configured" {
         return Ok(WeightArg(None));
     }
     let weight: Option<u32> = text.parse().ok();
     let weight = weight.filter(|weight| (1..=1000).contains(weight));
     weight
         .map(|weight| WeightArg(Some(weight)))
-        .ok_or_else(|| "allowed: 1 to 1000, or auto".into())
+        .ok_or_else(|| "allowed: 1 to 1000, or configured".into())
 }
 
 #[cfg(test)]
@@ -103,8 +130,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn weights_are_numbers_or_auto() {
-        assert_eq!(weight("auto"), Ok(WeightArg(None)));
+    fn weights_are_numbers_or_configured() {
+        assert_eq!(weight("configured"), Ok(WeightArg(None)));
         assert_eq!(weight("7"), Ok(WeightArg(Some(7))));
         for bad in ["0", "1001", "-1", "x", ""] {
             assert!(weight(bad).is_err(), "{bad}");

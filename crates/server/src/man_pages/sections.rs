@@ -208,7 +208,7 @@ const EXAMPLES: &[PageExamples] = &[
                 "Sends the server requests of its sticky sessions only.",
             ),
             (
-                "lowroad origin drain app",
+                "lowroad origin drain app --all",
                 "Drains all servers of the origin: other requests get 503.",
             ),
         ],
@@ -216,22 +216,22 @@ const EXAMPLES: &[PageExamples] = &[
     (
         "lowroad-origin-down",
         &[(
-            "lowroad origin down app 10.0.0.1:3000",
-            "Sends the server no new requests.",
+            "lowroad origin down app 10.0.0.1:3000 --wait=5m",
+            "Sends the server no new requests, and waits at most 5 minutes for the end of the others.",
         )],
     ),
     (
-        "lowroad-origin-up",
+        "lowroad-origin-ready",
         &[(
-            "lowroad origin up app 10.0.0.1:3000",
+            "lowroad origin ready app --all",
+            "Ends drain, down and force for all servers of the origin.",
+        )],
+    ),
+    (
+        "lowroad-origin-force",
+        &[(
+            "lowroad origin force app 10.0.0.1:3000",
             "Sends the server requests, whatever its health checks show.",
-        )],
-    ),
-    (
-        "lowroad-origin-auto",
-        &[(
-            "lowroad origin auto app",
-            "Ends drain, down and up for all servers of the origin.",
         )],
     ),
     (
@@ -242,7 +242,7 @@ const EXAMPLES: &[PageExamples] = &[
                 "Sends the server ten times as many requests as one of weight 1.",
             ),
             (
-                "lowroad origin weight app 10.0.0.1:3000 auto",
+                "lowroad origin weight app 10.0.0.1:3000 configured",
                 "Uses the configured weight again.",
             ),
         ],

@@ -11,7 +11,7 @@ use crate::running_server::RunningServer;
 /// The notes of one moment.
 #[derive(Default)]
 pub struct SnapshotNotes {
-    /// Health and latest failure of each upstream server.
+    /// State, health and latest failure of each upstream server.
     upstreams: Vec<Value>,
     /// The certificates: names, last valid second, next renewal, and the error of the last one.
     certificates: Vec<Value>,
@@ -31,6 +31,7 @@ impl SnapshotNotes {
             json!({
                 "origin": labels.origin,
                 "server": labels.server,
+                "state": server.mode.as_str(),
                 "health": health,
                 "latest_failure": server.latest_failure,
             })

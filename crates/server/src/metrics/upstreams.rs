@@ -33,12 +33,18 @@ pub struct ServerLabels<'a> {
 }
 
 /// Gauges of state: of several servers with the same labels, the greatest value is reported.
-const STATES: [UpstreamFamily; 2] = [
+const STATES: [UpstreamFamily; 3] = [
+    (
+        MetricKind::Gauge,
+        "lowroad_upstream_in_rotation",
+        "Whether an upstream server may get requests of all clients: 0 while an operator drains it or has taken it down.",
+        |it| Some(it.mode.is_in_rotation().into()),
+    ),
     (
         MetricKind::Gauge,
         "lowroad_upstream_up",
         "Whether a member of an upstream group works: 1 also while it has all its connections in use, 0 while health \
-         checks fail, while it is drained, and while it is ejected, until a trial request succeeds.",
+         checks fail, and while it is ejected, until a trial request succeeds.",
         |it| Some(it.member.as_ref()?.is_available.into()),
     ),
     (
@@ -234,6 +240,7 @@ fn without_kind(name: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use lowroad_handler::origin_control::ServerMode;
     use lowroad_handler::upstream_status::{UpstreamConnections, UpstreamRequests};
 
     use super::*;
@@ -259,6 +266,7 @@ mod tests {
         ] {
             let status = UpstreamStatus {
                 origin: origin.into(),
+                mode: ServerMode::Ready,
                 server: server.into(),
                 member: None,
                 requests: UpstreamRequests::default(),

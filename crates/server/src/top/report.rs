@@ -332,7 +332,20 @@ fn origins(window: &SnapshotWindow, latest: &Value) -> TextTable {
                 Some(_) => "up",
                 None => "-",
             };
-            let reason = note.map_or("", |it| label(it, "latest_failure"));
+            let decision = match note.map_or("", |it| label(it, "state")) {
+                "drain" => "drained",
+                "down" => "taken down",
+                "force" => "forced",
+                _ => "",
+            };
+            let failure = match health {
+                "down" | "failing" | "half-open" => {
+                    note.map_or("", |it| label(it, "latest_failure"))
+                }
+                _ => "",
+            };
+            let reasons = [decision, failure];
+            let reasons: Vec<&str> = reasons.into_iter().filter(|it| !it.is_empty()).collect();
             let open = gauge("lowroad_upstream_connections_in_use").unwrap_or(0.0) + number(sample);
             let name = match server.starts_with(origin) {
                 true => server.to_owned(),
@@ -346,11 +359,7 @@ fn origins(window: &SnapshotWindow, latest: &Value) -> TextTable {
                 duration_cell(quantile(0.5)),
                 duration_cell(quantile(0.99)),
                 TableCell::from_number(open, format!("{open:.0}")),
-                TableCell::from_text(if matches!(health, "down" | "failing" | "half-open") {
-                    reason
-                } else {
-                    ""
-                }),
+                TableCell::from_text(&reasons.join("; ")),
             ]
         });
     TextTable {
@@ -428,7 +437,7 @@ pub mod tests {
                 "lowroad_upstream_responses": family(&[upstream("http://10.0.0.1:3000", 10 * count)]),
             },
             "urls": {"urls": [url("/index.html", "worker", 700.0), url("/app/cart?id=1", "origin", 80.0)]},
-            "upstreams": [{"origin": "app", "server": "http://10.0.0.2:3000", "health": "down",
+            "upstreams": [{"origin": "app", "server": "http://10.0.0.2:3000", "state": "drain", "health": "down",
                            "latest_failure": "connection refused"}],
             "errors": [
                 {"time_ms": time_ms - 90_000, "level": "warn", "message": "an old warning"},
@@ -490,7 +499,8 @@ pub mod tests {
         let origins = texts(ReportTable::Origins);
         assert_eq!(origins[0][..3], ["app http://10.0.0.1:3000", "up", "100"]);
         assert_eq!(origins[1][1], "down");
-        assert_eq!(origins[1][7], "connection refused");
+        let reason = "drained; connection refused";
+        assert_eq!(origins[1][7], reason);
         let errors = texts(ReportTable::Errors);
         assert_eq!(
             errors[0],

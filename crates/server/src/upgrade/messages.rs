@@ -62,7 +62,7 @@ pub struct ChangedServer {
     pub origin: String,
     /// The address of the server.
     pub address: String,
-    /// The state: auto, up, drain or down.
+    /// The state: ready, drain, down or force.
     pub state: String,
     /// The weight; `None`: the configured one.
     pub weight: Option<u32>,

@@ -94,32 +94,50 @@ fn json_of(response: &ClientResponse) -> Value {
 }
 
 #[test]
-fn server_is_drained_taken_down_and_forced_up() {
+fn server_is_drained_taken_down_and_forced() {
     let balanced = Balanced::start("");
     let [a, b] = balanced.addresses();
     assert_eq!(balanced.answers(), "ab");
     let list = balanced.command(&["list"]);
     assert_eq!(list.lines().count(), 2, "{list}");
-    assert!(list.contains(&format!("app {a}: up, weight 1,")), "{list}");
+    assert!(
+        list.contains(&format!("app {a}: state ready, health up, weight 1,")),
+        "{list}"
+    );
 
     for state in ["drain", "down"] {
         let line = balanced.command(&[state, "app", &a]);
         assert!(line.starts_with(&format!("app {a}: ")), "{line}");
         assert_eq!(balanced.answers(), "b");
         assert_eq!(balanced.server(&a)["state"], state);
-        assert_eq!(balanced.server(&b)["state"], "auto");
-        balanced.command(&["auto", "app", &a]);
+        // Its health is known nevertheless.
+        assert_eq!(balanced.server(&a)["is_available"], true);
+        assert_eq!(balanced.server(&b)["state"], "ready");
+        let scrape = balanced.observed.scrape();
+        for (metric, sum) in [
+            ("lowroad_upstream_up", 2.0),
+            ("lowroad_upstream_in_rotation", 1.0),
+        ] {
+            assert_eq!(scrape.sum(metric, &[]), sum, "{metric}");
+        }
+        balanced.command(&["ready", "app", &a]);
         assert_eq!(balanced.answers(), "ab");
     }
-    // All servers: a request gets 503, and the log has the reason.
-    balanced.command(&["down", "app"]);
+    // All servers, if the operator says so: a request gets 503, and the log has the reason.
+    let client = StatusClient::new(PROGRAM, balanced.observed.socket());
+    let refused = client.run(&["origin", "down", "app"]);
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("--all") && !refused.status.success()
+    );
+    assert_eq!(balanced.answers(), "ab");
+    balanced.command(&["down", "app", "--all"]);
     assert_eq!(balanced.observed.server.get("/").status, 503);
     let line = balanced
         .observed
         .server
         .wait_for_error_line("drained or out of service");
     assert!(line.contains("origin app"), "{line}");
-    balanced.command(&["up", "app", &b]);
+    balanced.command(&["force", "app", &b]);
     assert_eq!(balanced.answers(), "b");
 }
 
@@ -138,7 +156,7 @@ fn weight_is_changed_until_it_is_reset() {
         (&json!(3), &json!(1))
     );
     assert_eq!(share(), 30);
-    let line = balanced.command(&["weight", "app", &a, "auto"]);
+    let line = balanced.command(&["weight", "app", &a, "configured"]);
     assert!(line.contains("weight 1,"), "{line}");
     assert_eq!(share(), 20);
 }
@@ -186,8 +204,14 @@ fn requests_in_progress_go_on_and_sessions_stay_while_a_server_drains() {
     // Out of service, the session moves; the request in progress is still answered.
     balanced.command(&["down", "app", &a]);
     assert_eq!(get("/").response().text(), "b");
+    let client = StatusClient::new(PROGRAM, balanced.observed.socket());
+    let late = client.run(&["origin", "down", "app", &a, "--wait=1ms"]);
+    let error = String::from_utf8_lossy(&late.stderr).into_owned();
+    assert!(error.contains("still has 1 requests"), "{error}");
     release.send(()).expect("the origin waits");
     assert_eq!(slow.response().text(), "a");
+    balanced.command(&["down", "app", &a, "--wait"]);
+    assert_eq!(balanced.server(&a)["requests"], 0);
 }
 
 #[test]
@@ -210,7 +234,7 @@ fn changes_survive_reloads_while_the_origin_is_configured() {
     // A single server without a group has a state, too.
     reload(&tables(&urls[..1], ""));
     assert_eq!(balanced.observed.server.get("/").status, 503);
-    balanced.command(&["auto", "app", &a]);
+    balanced.command(&["ready", "app", &a]);
     assert_eq!(balanced.answers(), "a");
     balanced.command(&["drain", "app", &a]);
     // A refused configuration changes nothing.
@@ -235,7 +259,9 @@ fn server_is_added_and_removed() {
     let address = address(&c);
     let added = balanced.command(&["add", "app", &address, "--weight", "2"]);
     assert!(
-        added.contains(&format!("app {address}: up, added, weight 2")),
+        added.contains(&format!(
+            "app {address}: state ready, health up, added, weight 2"
+        )),
         "{added}"
     );
     assert_eq!(balanced.answers(), "abc");
@@ -267,7 +293,7 @@ fn added_server_that_is_configured_later_is_one_server() {
     let c = origin("c");
     let address = address(&c);
     balanced.command(&["add", "app", &address, "--weight", "9"]);
-    balanced.command(&["up", "app", &address]);
+    balanced.command(&["force", "app", &address]);
     let urls = [&balanced.observed.origin, &balanced.b, &c].map(TestOrigin::url);
     let reload = |urls: &[String]| {
         let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
@@ -279,7 +305,7 @@ fn added_server_that_is_configured_later_is_one_server() {
     let server = balanced.server(&address);
     assert_eq!(
         (&server["added"], &server["weight"], &server["state"]),
-        (&json!(false), &json!(1), &json!("up"))
+        (&json!(false), &json!(1), &json!("force"))
     );
     assert_eq!(balanced.command(&["show", "app"]).lines().count(), 3);
     let names = (0..30).map(|_| balanced.observed.server.get("/").text());
@@ -330,7 +356,10 @@ fn waiting_request_keeps_no_servers_of_an_earlier_configuration_in_the_lists() {
     assert_eq!(balanced.patch(&a, &json!({ "state": "down" })).status, 404);
     // The single server of the earlier configuration does not refuse another one.
     let added = balanced.command(&["add", "app", &a]);
-    assert!(added.contains(&format!("app {a}: up, added")), "{added}");
+    assert!(
+        added.contains(&format!("app {a}: state ready, health up, added")),
+        "{added}"
+    );
     balanced.command(&["down", "app", &b]);
     assert_eq!(balanced.answers(), "ac");
     release.send(()).expect("the origin waits");
@@ -468,7 +497,7 @@ fn bad_changes_are_refused_and_counted_and_change_nothing() {
             .status,
         200
     );
-    let again = observed.call_with_json("PATCH", &target, &fields, "{\"state\":\"up\"}");
+    let again = observed.call_with_json("PATCH", &target, &fields, "{\"state\":\"force\"}");
     assert_eq!(again.status, 412, "{}", again.text());
     assert_eq!(balanced.server(&a)["state"], "drain");
     // Several lines of a field are one list.
@@ -593,7 +622,7 @@ fn changes_are_audited_at_every_log_level() {
     assert_eq!(drained["result"], "done");
     assert_eq!(
         (&drained["before"]["state"], &drained["after"]["state"]),
-        (&json!("auto"), &json!("drain"))
+        (&json!("ready"), &json!("drain"))
     );
     let weighted = audit("\"weight\":7");
     let user = own_user();
@@ -635,7 +664,7 @@ fn body_that_arrives_slowly_occupies_no_helper_thread() {
                 stream
             })
             .collect();
-    assert_eq!(balanced.server(&a)["state"], "auto");
+    assert_eq!(balanced.server(&a)["state"], "ready");
     for mut stream in clients {
         stream.write_all(&body.as_bytes()[5..]).expect("room");
         let mut text = String::new();

@@ -10,7 +10,6 @@ use lowroad_handler::origin_control::{
     ServerView,
 };
 use lowroad_origin::ServerAddress;
-use lowroad_origin::group::{MemberHealth, MemberMode};
 use lowroad_origin::member_claims::ClaimSource;
 
 use super::{
@@ -19,7 +18,7 @@ use super::{
 };
 use crate::proxy::live_changes::{self, ServerChanges};
 use crate::proxy::servers::{
-    OnlyServer, OriginEndpoint, OriginGroup, OriginMembers, OriginServers,
+    OnlyServer, OriginEndpoint, OriginGroup, OriginMembers, OriginServers, server_mode,
 };
 
 /// The refusal of an address that is neither one of a network nor one of a socket.
@@ -366,17 +365,7 @@ fn apply(servers: &OriginServers, address: &str, state: ServerChanges, now_ms: u
 }
 
 fn only_view(only: &OnlyServer) -> ServerView {
-    let mode = only.mode();
-    let state = match mode {
-        ServerMode::Auto | ServerMode::Up => MemberHealth::Up,
-        ServerMode::Drain => MemberHealth::Draining,
-        ServerMode::Down => MemberHealth::OutOfService,
-    };
-    ServerView {
-        is_available: state == MemberHealth::Up,
-        state: state.to_string(),
-        ..endpoint_view(&only.endpoint, mode)
-    }
+    endpoint_view(&only.endpoint, only.mode())
 }
 
 fn group_views(group: &OriginGroup, now_ms: u64) -> Vec<ServerView> {
@@ -387,23 +376,16 @@ fn group_views(group: &OriginGroup, now_ms: u64) -> Vec<ServerView> {
         with_endpoint.collect()
     });
     let views = members.into_iter().map(|(endpoint, status)| {
-        // The two crates have no type in common.
-        let mode = match status.mode {
-            MemberMode::Auto => ServerMode::Auto,
-            MemberMode::Up => ServerMode::Up,
-            MemberMode::Drain => ServerMode::Drain,
-            MemberMode::Down => ServerMode::Down,
-        };
         let source = group.members.claims.find(endpoint.pool().address());
         ServerView {
             is_added: source.is_some_and(|(_, source)| source == ClaimSource::Operator),
             is_available: status.health.is_available(),
-            state: status.health.to_string(),
+            health: status.health.to_string(),
             is_backup: status.backup,
             weight: status.weight,
             configured_weight: status.configured_weight,
             requests: Some(status.requests),
-            ..endpoint_view(&endpoint, mode)
+            ..endpoint_view(&endpoint, server_mode(status.mode))
         }
     });
     views.collect()
@@ -415,7 +397,7 @@ fn endpoint_view(endpoint: &OriginEndpoint, mode: ServerMode) -> ServerView {
     ServerView {
         address: endpoint.pool().address().to_string(),
         mode,
-        state: String::new(),
+        health: "not checked".to_owned(),
         is_available: true,
         is_backup: false,
         is_added: false,

@@ -216,7 +216,7 @@ fn check_weight(weight: u32) -> Result<(), AdminProblem> {
     match WEIGHTS.contains(&weight) {
         true => Ok(()),
         false => Err(AdminProblem::bad_request(format!(
-            "weight {weight}: allowed are {} to {}; state down takes a server out of service",
+            "weight {weight}: allowed are {} to {}; the state down takes a server out of service",
             WEIGHTS.start(),
             WEIGHTS.end()
         ))),
@@ -260,7 +260,7 @@ fn server_settings(view: &ServerView) -> Value {
 fn server_state(view: &ServerView) -> Value {
     // The settings, then the counters and states, which are not part of the tag.
     let mut state = server_settings(view);
-    state["health"] = (&*view.state).into();
+    state["health"] = (&*view.health).into();
     state["is_available"] = view.is_available.into();
     state["configured_weight"] = view.configured_weight.into();
     state["requests"] = view.requests.into();

@@ -13,8 +13,8 @@ const ADDRESSES: u64 = 6;
 /// The source of the addresses to which a name resolves.
 const NAME: ClaimSource = ClaimSource::Name(99);
 const MODES: [ServerMode; 4] = [
-    ServerMode::Auto,
-    ServerMode::Up,
+    ServerMode::Ready,
+    ServerMode::Force,
     ServerMode::Drain,
     ServerMode::Down,
 ];
@@ -212,7 +212,8 @@ impl Model {
         let (_, servers) = &self.in_force;
         let upstream = &servers.group().expect("a group").upstream;
         let views = self.registry.views();
-        let in_rotation = |it: &&ServerView| matches!(it.mode, ServerMode::Auto | ServerMode::Up);
+        let in_rotation =
+            |it: &&ServerView| matches!(it.mode, ServerMode::Ready | ServerMode::Force);
         let total: u32 = views[0]
             .servers
             .iter()
@@ -309,7 +310,7 @@ fn unusable_addresses_are_not_added() {
             address: address.to_owned(),
             weight: 1,
             is_backup: false,
-            mode: ServerMode::Auto,
+            mode: ServerMode::Ready,
         };
         let result = model.registry.add_server("app", &server);
         assert!(
@@ -334,7 +335,7 @@ fn unspecified_address_is_the_loopback_address() {
             address: address.to_owned(),
             weight: 1,
             is_backup: false,
-            mode: ServerMode::Auto,
+            mode: ServerMode::Ready,
         };
         assert_eq!(model.registry.add_server("app", &server), Ok(()));
         let again = model.registry.add_server("app", &server);
