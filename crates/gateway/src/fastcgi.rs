@@ -6,6 +6,7 @@
 //! servers, `backends` selects one for each request.
 
 mod backends;
+pub mod control;
 mod exclusive_request;
 pub mod link;
 mod multiplexed_link;
@@ -62,7 +63,7 @@ pub struct FastCgiHandler {
     symlinks: SymlinkPolicy,
     script_cache: ScriptCache,
     concurrency: Arc<ConcurrencyLimit>,
-    backends: BackendSet,
+    backends: Arc<BackendSet>,
     terms: ScriptTerms,
 }
 

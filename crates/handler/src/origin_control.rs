@@ -121,6 +121,8 @@ pub enum OriginRefusal {
     IsConfigured,
     /// Too many servers were added.
     TooMany(usize),
+    /// FastCGI servers have states only.
+    FastCgi,
 }
 
 impl fmt::Display for OriginRefusal {
@@ -145,6 +147,9 @@ impl fmt::Display for OriginRefusal {
             OriginRefusal::Exists => to.write_str("the origin has this server already"),
             OriginRefusal::IsConfigured => to.write_str(
                 "the server is in the configuration; take it out of service, or change the configuration",
+            ),
+            OriginRefusal::FastCgi => to.write_str(
+                "FastCGI servers have no weight here, and only the configuration adds and removes them; change their state",
             ),
             OriginRefusal::TooMany(max) => {
                 write!(to, "{max} servers were added to this origin, which is the maximum")

@@ -10,12 +10,15 @@ use lowroad_engine::WorkerHandle;
 use lowroad_gateway::cgi::CgiHandler;
 use lowroad_gateway::cgi::spawner::{self, CgiSpawner};
 use lowroad_gateway::fastcgi::FastCgiHandler;
+use lowroad_gateway::fastcgi::control::FASTCGI_ORIGIN;
 use lowroad_gateway::fastcgi::server::FastCgiServers;
 pub use lowroad_gateway::proxy::check_tls;
 use lowroad_gateway::proxy::{OriginRegistry, ProxyHandler};
 use lowroad_handler::Handler;
 use lowroad_handler::operator_notice::OperatorNotice;
-use lowroad_handler::origin_control::OriginControl;
+use lowroad_handler::origin_control::{
+    AddedServer, KeptChange, OriginControl, OriginRefusal, OriginView, ServerChange,
+};
 use lowroad_handler::upstream_status::UpstreamReport;
 use lowroad_privileges::account;
 use lowroad_privileges::hide_process;
@@ -99,7 +102,67 @@ fn origins(config: &Config) -> impl Iterator<Item = &OriginConfig> {
     })
 }
 
+/// The FastCGI servers of the routes of a configuration.
+fn fastcgi_servers(config: &Config) -> impl Iterator<Item = &FastCgiConfig> {
+    let routes = config.sites.iter().flat_map(|site| &site.routes);
+    routes.filter_map(|route| match &route.to {
+        RouteTo::FastCgi(fastcgi) => Some(fastcgi),
+        _ => None,
+    })
+}
+
 type BuiltHandler = Result<Arc<dyn Handler>, String>;
+
+impl GatewayConnections {
+    fn control_of(&self, origin: &str) -> &dyn OriginControl {
+        match origin {
+            FASTCGI_ORIGIN => &self.servers,
+            _ => &self.origins,
+        }
+    }
+}
+
+impl OriginControl for GatewayConnections {
+    fn views(&self) -> Vec<OriginView> {
+        let mut views = self.origins.views();
+        views.extend(self.servers.views());
+        views.sort_by(|a, b| a.name.cmp(&b.name));
+        views
+    }
+
+    fn change_server(
+        &self,
+        origin: &str,
+        address: &str,
+        change: ServerChange,
+    ) -> Result<(), OriginRefusal> {
+        let control = self.control_of(origin);
+        control.change_server(origin, address, change)
+    }
+
+    fn add_server(&self, origin: &str, server: &AddedServer) -> Result<(), OriginRefusal> {
+        self.control_of(origin).add_server(origin, server)
+    }
+
+    fn remove_server(&self, origin: &str, address: &str) -> Result<(), OriginRefusal> {
+        self.control_of(origin).remove_server(origin, address)
+    }
+
+    fn kept_changes(&self) -> Vec<KeptChange> {
+        let mut changes = self.origins.kept_changes();
+        changes.extend(self.servers.kept_changes());
+        changes
+    }
+
+    fn restore_changes(&self, changes: &[KeptChange]) {
+        let (of_fastcgi, of_origins): (Vec<KeptChange>, Vec<KeptChange>) = changes
+            .iter()
+            .cloned()
+            .partition(|change| change.origin == FASTCGI_ORIGIN);
+        self.servers.restore_changes(&of_fastcgi);
+        self.origins.restore_changes(&of_origins);
+    }
+}
 
 impl HandlerKind for GatewayConnections {
     fn open(
@@ -110,12 +173,7 @@ impl HandlerKind for GatewayConnections {
         self.origins.set_runtime(context.runtime);
         // All names are looked up at the same time, and not with the routes one after another.
         self.origins.begin_lookups(origins(config));
-        let routes = config.sites.iter().flat_map(|site| &site.routes);
-        self.servers
-            .begin_lookups(routes.filter_map(|route| match &route.to {
-                RouteTo::FastCgi(fastcgi) => Some(fastcgi),
-                _ => None,
-            }));
+        self.servers.begin_lookups(fastcgi_servers(config));
         Ok(Box::new(self))
     }
 
@@ -124,11 +182,12 @@ impl HandlerKind for GatewayConnections {
     }
 
     fn origin_control(&self) -> Option<&dyn OriginControl> {
-        Some(&self.origins)
+        Some(self)
     }
 
     fn config_applied(&self, config: &Config) {
         self.origins.set_in_force(origins(config));
+        self.servers.set_in_force(fastcgi_servers(config));
     }
 
     fn counts(&self) -> Vec<(&'static str, u64)> {

@@ -141,7 +141,7 @@ Equal addresses are one server: `[::ffff:10.0.0.1]` is `10.0.0.1`, `0.0.0.0` and
 address. Its weight is that of the first address in the configuration, else of the first name, else of `add`. If a reload finds an added server in the
 configuration, the server keeps its state, and is no longer an added one.
 
-The origin of a route with a URL is named by this URL. Requests in progress go on. If no server is left, requests get 503.
+The origin of a route with a URL is named by this URL; the FastCGI servers of all routes are the origin `fastcgi:`, and have states only. Requests in progress go on. If no server is left, requests get 503.
 A server that comes back begins with a slow start of 10 s, as after failed checks. The changes are kept by origin and address until a restart, also over
 [upgrades](../operation.md#upgrade), except those made while the new process starts, and over reloads, as long as an origin has this name. An origin with a single server at an address without `check` has states only. The certificate of an
 added `https:` server must contain its address, or the name in [`[origin.tls]`](origin-tls.md). [Other programs](../observe.md#the-admin-service) use `/v1/origins`.

@@ -1,16 +1,17 @@
 //! The FastCGI servers of a route, and the selection of one for each request: a single server, or a member of a group.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use lowroad_config::{BalanceConfig, FastCgiConfig, UpstreamAddress as At};
 use lowroad_engine::WorkerHandle;
 use lowroad_handler::operator_notice::OperatorNotice;
+use lowroad_handler::origin_control::ServerMode;
 use lowroad_http::status::StatusCode;
 use lowroad_origin::group::{
-    AttemptOutcome, BalancingPolicy, GroupSettings, MemberId, NewMember, NoMember,
+    AttemptOutcome, BalancingPolicy, GroupSettings, MemberId, MemberStatus, NewMember, NoMember,
     OperatorSettings, PickRequest,
 };
 use lowroad_origin::member_claims::{ClaimChange, ClaimSource, MemberClaims, SourceClaims};
@@ -19,7 +20,9 @@ use lowroad_origin::retry::{BodyReplay, FailureStage, ResponseProgress, RetryLim
 use lowroad_origin::{AcquireTimeouts, ServerAddress, Upstream, UpstreamAttempt};
 
 use super::server::{FastCgiServer, FastCgiServers, RouteServer};
+use crate::proxy::live_changes::{SharedMode, member_mode};
 use crate::proxy::origins::{circuit_text, lookup_text};
+use crate::proxy::servers::server_mode;
 use crate::script::exchange::ScriptFailure;
 
 /// The connect timeout if other servers remain to be tried.
@@ -35,7 +38,10 @@ pub struct BackendSet {
 
 enum BackendMembers {
     /// A single server at a fixed address.
-    One(Arc<RouteServer>),
+    One {
+        server: Arc<RouteServer>,
+        mode: SharedMode,
+    },
     Group {
         upstream: Arc<Upstream<Arc<RouteServer>>>,
         /// The tasks that resolve host names periodically.
@@ -55,22 +61,64 @@ impl BackendSet {
         fastcgi: &FastCgiConfig,
         servers: &FastCgiServers,
         notice: &OperatorNotice,
-    ) -> BackendSet {
+    ) -> Arc<BackendSet> {
+        let fixed = match &fastcgi.servers[..] {
+            [only] => fixed_address(only),
+            _ => None,
+        };
         // A single fixed address needs no group, and so no selection, retry or lock per request.
-        let members = match &fastcgi.servers[..] {
-            [At::Unix(path)] => BackendMembers::One(
-                servers.get(ServerAddress::Unix(path.clone()), fastcgi.connections_max),
-            ),
-            [At::Tcp(address)] => BackendMembers::One(
-                servers.get(ServerAddress::Tcp(*address), fastcgi.connections_max),
-            ),
-            _ => group(fastcgi, servers, notice),
+        let members = match fixed {
+            Some(address) => BackendMembers::One {
+                mode: SharedMode::new(servers.changes().mode(&address)),
+                server: servers.get(address, fastcgi.connections_max),
+            },
+            None => group(fastcgi, servers, notice),
         };
         let names: Vec<String> = fastcgi.servers.iter().map(At::to_string).collect();
-        BackendSet {
+        let backends = Arc::new(BackendSet {
             name: format!("FastCGI server {}", names.join(", ")),
             workers: servers.workers().clone(),
             members,
+        });
+        servers.changes().add_route(fastcgi, &backends);
+        backends
+    }
+
+    /// The servers, with their status in the group if there are several.
+    pub fn statuses(&self) -> Vec<(Arc<RouteServer>, Option<MemberStatus>)> {
+        let upstream = match &self.members {
+            BackendMembers::One { server, .. } => return vec![(server.clone(), None)],
+            BackendMembers::Group { upstream, .. } => upstream,
+        };
+        let now_ms = self.worker_handle(0).timers.now_ms();
+        upstream.with(|group| {
+            let statuses = group.status(now_ms).into_iter();
+            let with_server =
+                statuses.filter_map(|it| Some((group.target(it.member)?.clone(), Some(it))));
+            with_server.collect()
+        })
+    }
+
+    /// Sets the operator's decision about the server at an address, if it is one of these.
+    pub fn set_mode(&self, address: &str, mode: ServerMode) {
+        let has_address = |it: &Arc<RouteServer>| it.server.address() == address;
+        match &self.members {
+            BackendMembers::One {
+                server,
+                mode: current,
+            } => {
+                if has_address(server) {
+                    current.set(mode);
+                }
+            }
+            BackendMembers::Group { upstream, .. } => {
+                let now_ms = self.worker_handle(0).timers.now_ms();
+                upstream.with(|group| {
+                    if let Some(member) = group.find(has_address) {
+                        group.set_mode(member, member_mode(mode), now_ms);
+                    }
+                });
+            }
         }
     }
 
@@ -87,7 +135,7 @@ impl BackendSet {
     /// The server, if the route has only one.
     pub fn only(&self) -> Option<&Arc<FastCgiServer>> {
         match &self.members {
-            BackendMembers::One(only) => Some(&only.server),
+            BackendMembers::One { server, .. } => Some(&server.server),
             BackendMembers::Group { .. } => None,
         }
     }
@@ -103,7 +151,10 @@ impl BackendSet {
         client: IpAddr,
     ) -> Result<(Arc<FastCgiServer>, Option<BackendAttempt>), NoMember> {
         let (upstream, random_state) = match &self.members {
-            BackendMembers::One(only) => return Ok((only.server.clone(), None)),
+            BackendMembers::One { mode, .. } if !mode.get().is_in_rotation() => {
+                return Err(NoMember::AllOutOfService);
+            }
+            BackendMembers::One { server, .. } => return Ok((server.server.clone(), None)),
             BackendMembers::Group {
                 upstream,
                 random_state,
@@ -126,7 +177,7 @@ impl BackendSet {
     pub fn acquire_timeouts(&self, time: Duration) -> AcquireTimeouts {
         match self.members {
             // With a single server the whole time may be spent on connecting: there is no other to try.
-            BackendMembers::One(_) => AcquireTimeouts::from_total(time),
+            BackendMembers::One { .. } => AcquireTimeouts::from_total(time),
             BackendMembers::Group { .. } => AcquireTimeouts {
                 connecting: CONNECT_MAX.min(time),
                 ..AcquireTimeouts::from_total(time)
@@ -155,7 +206,7 @@ impl BackendSet {
     /// Explains why no server is available; for an empty group the reasons are failed name resolutions.
     pub fn explain_absence(&self, no_member: NoMember) -> String {
         let name_watches = match &self.members {
-            BackendMembers::One(_) => &[][..],
+            BackendMembers::One { .. } => &[][..],
             BackendMembers::Group { name_watches, .. } => name_watches,
         };
         name_resolution::explain_absence(no_member, name_watches)
@@ -163,19 +214,26 @@ impl BackendSet {
 
     /// The health of each member, for status reports.
     pub fn text(&self) -> Option<String> {
-        let BackendMembers::Group {
-            upstream,
-            name_watches,
-            ..
-        } = &self.members
-        else {
-            return None;
+        let (upstream, name_watches) = match &self.members {
+            BackendMembers::One { mode, .. } => {
+                let mode = mode.get();
+                return (mode != ServerMode::Ready).then(|| format!("state {}", mode.as_str()));
+            }
+            BackendMembers::Group {
+                upstream,
+                name_watches,
+                ..
+            } => (upstream, name_watches),
         };
         let now_ms = self.worker_handle(0).timers.now_ms();
         let members = upstream.with(|group| group.status(now_ms));
-        let describe = |status: &lowroad_origin::group::MemberStatus| {
+        let describe = |status: &MemberStatus| {
+            let state = match server_mode(status.mode) {
+                ServerMode::Ready => String::new(),
+                mode => format!("state {}, ", mode.as_str()),
+            };
             format!(
-                "{} {}, {} requests",
+                "{} {state}{}, {} requests",
                 status.name, status.health, status.requests
             )
         };
@@ -184,15 +242,18 @@ impl BackendSet {
         Some(lines.join("; "))
     }
 
-    /// The server that a request would get now and the reason, for `explain`; `None` for a single server.
+    /// The server that a request would get now and the reason, for `explain`; `None` for a single server in rotation.
     pub fn describe_choice(&self) -> Option<String> {
-        let BackendMembers::Group {
-            upstream,
-            random_state,
-            ..
-        } = &self.members
-        else {
-            return None;
+        let (upstream, random_state) = match &self.members {
+            BackendMembers::One { mode, .. } => {
+                let is_out = !mode.get().is_in_rotation();
+                return is_out.then(|| format!("{}: {}", self.name, NoMember::AllOutOfService));
+            }
+            BackendMembers::Group {
+                upstream,
+                random_state,
+                ..
+            } => (upstream, random_state),
         };
         let now_ms = self.worker_handle(0).timers.now_ms();
         Some(upstream.with(|group| {
@@ -246,10 +307,9 @@ fn group(
     let claims = Arc::new(MemberClaims::new(&upstream));
     let mut name_watches = Vec::new();
     for (index, upstream_address) in fastcgi.servers.iter().enumerate() {
-        let address = match upstream_address {
-            At::Unix(path) => ServerAddress::Unix(path.clone()).canonical(),
-            At::Tcp(address) => ServerAddress::Tcp(*address).canonical(),
-            At::Name { host, port } => {
+        let address = match (fixed_address(upstream_address), upstream_address) {
+            (Some(address), _) => address,
+            (None, At::Name { host, port }) => {
                 let name = HostName {
                     // Members must exist before the first request; periodic resolution starts later.
                     initial: servers.look_up_first(host, *port),
@@ -260,6 +320,7 @@ fn group(
                     connections_max: fastcgi.connections_max,
                     name: format!("FastCGI server {upstream_address}"),
                     notice: notice.clone(),
+                    upstream: Arc::downgrade(&upstream),
                 };
                 let source = SourceClaims {
                     claims: claims.clone(),
@@ -275,12 +336,14 @@ fn group(
                 ));
                 continue;
             }
+            // Only names have no fixed address.
+            (None, At::Unix(_) | At::Tcp(_)) => continue,
         };
         let new = NewMember {
             name: upstream_address.to_string().into(),
             weight: 1,
             backup: false,
-            operator: OperatorSettings::default(),
+            operator: servers.changes().settings(&address),
         };
         let source = ClaimSource::Configured(index);
         let create = || servers.get(address.clone(), fastcgi.connections_max);
@@ -292,6 +355,16 @@ fn group(
         name_watches,
         random_state: AtomicU64::new(0),
     }
+}
+
+/// The address of a server, unless it has a name.
+fn fixed_address(server: &At) -> Option<ServerAddress> {
+    let address = match server {
+        At::Unix(path) => ServerAddress::Unix(path.clone()),
+        At::Tcp(address) => ServerAddress::Tcp(*address),
+        At::Name { .. } => return None,
+    };
+    Some(address.canonical())
 }
 
 fn settings(balance: &BalanceConfig) -> GroupSettings {
@@ -315,16 +388,26 @@ struct BackendFactory {
     connections_max: usize,
     name: String,
     notice: OperatorNotice,
+    upstream: Weak<Upstream<Arc<RouteServer>>>,
 }
 
 impl MemberFactory<Arc<RouteServer>> for BackendFactory {
     fn create(&mut self, address: SocketAddr) -> Arc<RouteServer> {
-        self.servers
-            .get(ServerAddress::Tcp(address), self.connections_max)
+        let address = self.server_address(address);
+        self.servers.get(address, self.connections_max)
     }
 
-    /// The connections are closed when the last request drops the server.
-    fn on_change(&mut self, _: ClaimChange<Arc<RouteServer>>, _: SocketAddr) {}
+    fn operator_settings(&self, address: &ServerAddress) -> OperatorSettings {
+        self.servers.changes().settings(address)
+    }
+
+    /// The connections of a removed member are closed when the last request drops the server.
+    fn on_change(&mut self, change: ClaimChange<Arc<RouteServer>>, _: SocketAddr) {
+        if let (ClaimChange::Added(member), Some(upstream)) = (change, self.upstream.upgrade()) {
+            let now_ms = self.servers.workers()[0].timers.now_ms();
+            self.servers.changes().apply(&upstream, member, now_ms);
+        }
+    }
 
     fn on_lookup_change(&mut self, failure: Option<&str>) {
         (self.notice)(&lookup_text(&self.name, failure), None);

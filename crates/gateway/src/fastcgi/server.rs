@@ -20,6 +20,7 @@ use lowroad_origin::{
     PoolUnavailable, ServerAddress, SharedConnections,
 };
 
+use super::control::FastCgiChanges;
 use super::link::FastCgiLink;
 use super::multiplexed_link::MultiplexedLink;
 use super::record::{self, FastCgiEvent};
@@ -39,6 +40,7 @@ pub struct FastCgiServers {
     workers: Arc<[WorkerHandle]>,
     servers: Arc<Mutex<HashMap<ServerAddress, Weak<FastCgiServer>>>>,
     first_lookups: Arc<FirstLookups<(String, u16)>>,
+    changes: Arc<FastCgiChanges>,
 }
 
 impl FastCgiServers {
@@ -48,6 +50,7 @@ impl FastCgiServers {
             workers: workers.into(),
             servers: Arc::default(),
             first_lookups: Arc::default(),
+            changes: Arc::default(),
         }
     }
 
@@ -87,6 +90,11 @@ impl FastCgiServers {
             server,
             _limit: limit,
         })
+    }
+
+    /// The changes of operators.
+    pub(super) fn changes(&self) -> &Arc<FastCgiChanges> {
+        &self.changes
     }
 
     /// The workers.

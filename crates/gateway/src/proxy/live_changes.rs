@@ -2,6 +2,7 @@
 //! later: after a reload, or when its name resolves to it again.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use lowroad_handler::origin_control::{AddedServer, KeptChange, ServerChange, ServerMode};
@@ -21,6 +22,28 @@ pub struct ServerChanges {
     pub weight: Option<u32>,
     /// The weight of a server that was added, and whether it is a backup.
     pub added: Option<(u32, bool)>,
+}
+
+/// The state of the only server of a route or an origin, which has no group.
+pub struct SharedMode(AtomicU8);
+
+impl SharedMode {
+    /// This state.
+    pub fn new(mode: ServerMode) -> SharedMode {
+        SharedMode(AtomicU8::new(mode as u8))
+    }
+
+    /// The current state.
+    pub fn get(&self) -> ServerMode {
+        // Relaxed suffices: a request may see the decision somewhat later.
+        let index = usize::from(self.0.load(Relaxed));
+        ServerMode::NAMES[index.min(ServerMode::NAMES.len() - 1)].0
+    }
+
+    /// Changes the state.
+    pub fn set(&self, mode: ServerMode) {
+        self.0.store(mode as u8, Relaxed);
+    }
 }
 
 impl LiveChanges {
@@ -187,7 +210,8 @@ pub fn set_member(
     });
 }
 
-fn member_mode(mode: ServerMode) -> MemberMode {
+/// The mode of a member.
+pub fn member_mode(mode: ServerMode) -> MemberMode {
     match mode {
         ServerMode::Ready => MemberMode::Ready,
         ServerMode::Force => MemberMode::Force,

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lowroad_config::{HashBy, OriginProtocol};
@@ -21,6 +21,7 @@ use lowroad_origin::{ConnectionPool, LimitClaim, SharedConnections, Upstream, Up
 use super::endpoint_counters::EndpointCounters;
 use super::h2::H2Link;
 use super::link::{OriginConnector, unix_s};
+use super::live_changes::SharedMode;
 use super::origins::GroupMembers;
 use super::sticky::{SessionCookie, SessionCounters, SessionServer, StickySessions};
 
@@ -186,8 +187,8 @@ pub enum OriginMembers {
 pub struct OnlyServer {
     /// The server.
     pub endpoint: Arc<OriginEndpoint>,
-    /// The operator's decision, as a number.
-    mode: AtomicU8,
+    /// The operator's decision.
+    pub mode: SharedMode,
 }
 
 impl OnlyServer {
@@ -195,25 +196,13 @@ impl OnlyServer {
     pub fn new(endpoint: Arc<OriginEndpoint>, mode: ServerMode) -> OnlyServer {
         OnlyServer {
             endpoint,
-            mode: AtomicU8::new(mode as u8),
+            mode: SharedMode::new(mode),
         }
-    }
-
-    /// The operator's decision.
-    pub fn mode(&self) -> ServerMode {
-        // Relaxed suffices: a request may see the decision somewhat later.
-        let index = usize::from(self.mode.load(Relaxed));
-        ServerMode::NAMES[index.min(ServerMode::NAMES.len() - 1)].0
-    }
-
-    /// Sets the operator's decision.
-    pub fn set_mode(&self, mode: ServerMode) {
-        self.mode.store(mode as u8, Relaxed);
     }
 
     /// Whether the server gets no requests. Without a group there are no sticky sessions.
     fn is_out(&self) -> bool {
-        !self.mode().is_in_rotation()
+        !self.mode.get().is_in_rotation()
     }
 }
 
@@ -283,10 +272,12 @@ impl OriginServers {
         let group = match &self.members {
             OriginMembers::One(only) => {
                 return UpstreamReport {
-                    servers: vec![
-                        only.endpoint
-                            .status(&self.name, only.mode(), None, reported),
-                    ],
+                    servers: vec![only.endpoint.status(
+                        &self.name,
+                        only.mode.get(),
+                        None,
+                        reported,
+                    )],
                     faults: Vec::new(),
                 };
             }

@@ -1,7 +1,7 @@
 //! Origins by the admin service and by `lowroad origin`: states, weights, added servers; conditions, refusals, the audit.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
@@ -672,4 +672,69 @@ fn body_that_arrives_slowly_occupies_no_helper_thread() {
         assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
     }
     assert_eq!(balanced.server(&a)["state"], "drain");
+}
+
+/// FastCGI servers that close each connection.
+fn closing_servers() -> [String; 2] {
+    [(); 2].map(|()| {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("an address");
+        let address = listener.local_addr().expect("bound").to_string();
+        std::thread::spawn(move || listener.incoming().for_each(drop));
+        address
+    })
+}
+
+#[test]
+fn fastcgi_servers_have_states() {
+    let [only, other] = closing_servers();
+    let tables = |settings: &str| {
+        format!(
+            "[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"root\"\n\
+             [[site.route]]\npattern = \"/one/**\"\nfastcgi = \"{only}\"\nscript = \"\"\n{settings}\n\
+             [[site.route]]\npattern = \"/two/**\"\nfastcgi = [\"{only}\", \"{other}\"]\nscript = \"\"\n"
+        )
+    };
+    let origin = TestOrigin::with_response(|_| String::new());
+    let observed = ObservedServer::with(&tables(""), origin);
+    let client = StatusClient::new(PROGRAM, observed.socket());
+    let run = |arguments: &[&str]| client.command(&[&["origin"], arguments].concat());
+    let status = |path: &str| observed.server.get(path).status;
+    let list = run(&["list"]);
+    assert!(
+        list.contains(&format!("fastcgi: {only}: state ready, ")),
+        "{list}"
+    );
+    assert_eq!(list.lines().count(), 2, "{list}");
+    assert_eq!(status("/one/x"), 502);
+
+    // Each route with the server obeys.
+    run(&["down", "fastcgi:", &only, "--wait"]);
+    assert_eq!(status("/one/x"), 503);
+    let line = observed.server.wait_for_error_line("out of service");
+    assert!(line.contains("FastCGI"), "{line}");
+    assert_eq!(status("/two/x"), 502);
+    run(&["down", "fastcgi:", "--all"]);
+    assert_eq!(status("/two/x"), 503);
+    // Also those of the next configuration.
+    observed.configure(&tables("keep_connections = true"));
+    assert_eq!(observed.call("POST", "/v1/reload", FULL).status, 200);
+    assert_eq!((status("/one/x"), status("/two/x")), (503, 503));
+    run(&["ready", "fastcgi:", "--all"]);
+    assert_eq!(status("/one/x"), 502);
+
+    let target = format!("/v1/origins/fastcgi:/servers/{only}");
+    for (method, target, body) in [
+        ("PATCH", &*target, "{\"weight\":2}"),
+        (
+            "POST",
+            "/v1/origins/fastcgi:/servers",
+            "{\"address\":\"127.0.0.1:1\"}",
+        ),
+        ("DELETE", &*target, ""),
+    ] {
+        let refused = observed.call_with_json(method, target, "", body);
+        assert_eq!(refused.status, 409, "{method}: {}", refused.text());
+    }
+    let unknown = "/v1/origins/fastcgi:/servers/127.0.0.1:1";
+    assert_eq!(observed.call("GET", unknown, READ).status, 404);
 }

@@ -351,7 +351,7 @@ fn apply(servers: &OriginServers, address: &str, state: ServerChanges, now_ms: u
     match servers.members() {
         OriginMembers::One(only) => {
             if has_address(&only.endpoint, address) {
-                only.set_mode(state.mode);
+                only.mode.set(state.mode);
             }
         }
         OriginMembers::Group(group) => {
@@ -365,7 +365,7 @@ fn apply(servers: &OriginServers, address: &str, state: ServerChanges, now_ms: u
 }
 
 fn only_view(only: &OnlyServer) -> ServerView {
-    endpoint_view(&only.endpoint, only.mode())
+    endpoint_view(&only.endpoint, only.mode.get())
 }
 
 fn group_views(group: &OriginGroup, now_ms: u64) -> Vec<ServerView> {

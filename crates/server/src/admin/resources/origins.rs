@@ -231,6 +231,7 @@ fn refused(refusal: OriginRefusal) -> AdminProblem {
         OriginRefusal::NoGroup
         | OriginRefusal::Exists
         | OriginRefusal::IsConfigured
+        | OriginRefusal::FastCgi
         | OriginRefusal::TooMany(_) => StatusCode::CONFLICT,
     };
     AdminProblem::new(status, refusal.to_string())
