@@ -1,53 +1,225 @@
-//! Connection identifiers: the worker, then random bytes. Read RFC 9000 §5.1.
+//! Connection identifiers that name the worker of a connection, so that a datagram finds it after its sender has got
+//! another address. Read RFC 9000 §5.1.
+//!
+//! ```text
+//!  byte 0: generation (1 bit), worker (7 bits), masked      byte 1: check      bytes 2 to 7: random
+//! ```
+//!
+//! Mask and check are two bytes of a keyed hash of the random bytes. The mask hides the worker: identifiers of a
+//! connection have nothing in common for an observer (RFC 9000 §9.5). The check recognizes own identifiers: those that
+//! clients choose for first packets pass with a probability of 1/256. The hash uses additions, multiplications and
+//! shifts of 32 bits only, so that classic BPF can compute it ([`crate::steering`]). It needs no more strength: an
+//! attacker who breaks it learns the numbers of workers.
+//!
+//! The generation tells two processes apart that share sockets while one replaces the other.
 
 use std::time::Duration;
 
+use aws_lc_rs::hmac;
 use quinn_proto::{ConnectionId, ConnectionIdGenerator, InvalidCid};
 
 /// The length of an identifier in bytes.
-const LEN: usize = 8;
+pub const CONNECTION_ID_LEN: usize = 8;
+/// Workers of a process: 7 bits.
+pub const WORKERS_MAX: u8 = 128;
+/// Random bytes of an identifier.
+pub(crate) const RANDOM_LEN: usize = 6;
 
-/// Identifiers from a seed: the same ones in each run.
-#[derive(Debug)]
-pub struct SeededIds {
-    worker: u8,
-    state: u64,
+/// The place of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkerPlace {
+    /// The bit of the process.
+    pub generation: bool,
+    /// The worker, less than [`WORKERS_MAX`].
+    pub worker: u8,
 }
 
-impl SeededIds {
-    /// Identifiers of a worker. The seed must not be 0.
-    #[must_use]
-    pub fn new(worker: u8, seed: u64) -> SeededIds {
-        SeededIds {
-            worker,
-            state: seed.max(1),
+impl WorkerPlace {
+    fn to_byte(self) -> u8 {
+        u8::from(self.generation) << 7 | (self.worker & 0x7f)
+    }
+
+    fn from_byte(byte: u8) -> WorkerPlace {
+        WorkerPlace {
+            generation: byte & 0x80 != 0,
+            worker: byte & 0x7f,
         }
     }
 }
 
-impl ConnectionIdGenerator for SeededIds {
+/// The secret of mask and check, common to all workers of all generations.
+#[derive(Clone, Copy)]
+pub struct ConnectionIdKey {
+    /// Added to the first word.
+    pub(crate) start: u32,
+    /// Odd factors.
+    pub(crate) factors: [u32; 3],
+}
+
+impl std::fmt::Debug for ConnectionIdKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ConnectionIdKey")
+    }
+}
+
+impl ConnectionIdKey {
+    /// A key from secret bytes.
+    pub(crate) fn new(secret: [u8; 16]) -> ConnectionIdKey {
+        let (words, _) = secret.as_chunks::<4>();
+        let word = |index: usize| u32::from_be_bytes(words[index]);
+        ConnectionIdKey {
+            start: word(0),
+            // Multiplication by an odd number is a permutation.
+            factors: [word(1) | 1, word(2) | 1, word(3) | 1],
+        }
+    }
+
+    /// The hash of the random bytes: the mask in the highest byte, the check in the next one.
+    pub(crate) fn hash(&self, random: [u8; RANDOM_LEN]) -> u32 {
+        let [a, b, c, d, e, f] = random;
+        let mut hash = u32::from_be_bytes([a, b, c, d]).wrapping_add(self.start);
+        hash ^= hash >> 15;
+        hash = hash.wrapping_mul(self.factors[0]);
+        hash = hash.wrapping_add(u32::from(u16::from_be_bytes([e, f])));
+        hash ^= hash >> 13;
+        hash = hash.wrapping_mul(self.factors[1]);
+        hash ^= hash >> 16;
+        hash.wrapping_mul(self.factors[2])
+    }
+
+    /// An identifier of a worker.
+    #[must_use]
+    pub fn encode(&self, place: WorkerPlace, random: [u8; RANDOM_LEN]) -> [u8; CONNECTION_ID_LEN] {
+        let [mask, check, ..] = self.hash(random).to_be_bytes();
+        let [a, b, c, d, e, f] = random;
+        [place.to_byte() ^ mask, check, a, b, c, d, e, f]
+    }
+
+    /// The worker of an identifier; `None` if this key has not made it.
+    #[must_use]
+    pub fn decode(&self, id: &[u8]) -> Option<WorkerPlace> {
+        let [place, check, random @ ..] = *<&[u8; CONNECTION_ID_LEN]>::try_from(id).ok()?;
+        let [mask, wanted, ..] = self.hash(random).to_be_bytes();
+        (check == wanted).then(|| WorkerPlace::from_byte(place ^ mask))
+    }
+}
+
+/// Creates the identifiers of a worker: the random bytes are a pseudorandom function (HMAC) of a counter, so that a
+/// seed determines them.
+pub(crate) struct WorkerIds {
+    key: ConnectionIdKey,
+    place: WorkerPlace,
+    seed: hmac::Key,
+    counter: u64,
+    /// Unused output of the function.
+    output: Vec<[u8; RANDOM_LEN]>,
+}
+
+impl WorkerIds {
+    pub fn new(key: ConnectionIdKey, place: WorkerPlace, seed: hmac::Key) -> WorkerIds {
+        WorkerIds {
+            key,
+            place,
+            seed,
+            counter: 0,
+            output: Vec::new(),
+        }
+    }
+
+    fn random(&mut self) -> [u8; RANDOM_LEN] {
+        loop {
+            if let Some(random) = self.output.pop() {
+                return random;
+            }
+            let tag = hmac::sign(&self.seed, &self.counter.to_be_bytes());
+            self.counter += 1;
+            let (parts, _) = tag.as_ref().as_chunks();
+            self.output.extend_from_slice(parts);
+        }
+    }
+}
+
+impl ConnectionIdGenerator for WorkerIds {
     fn generate_cid(&mut self) -> ConnectionId {
-        // Xorshift: identifiers of a simulation need to differ, and nothing else.
-        self.state ^= self.state << 13;
-        self.state ^= self.state >> 7;
-        self.state ^= self.state << 17;
-        let mut bytes = self.state.to_be_bytes();
-        bytes[0] = self.worker;
-        ConnectionId::new(&bytes)
+        let random = self.random();
+        ConnectionId::new(&self.key.encode(self.place, random))
     }
 
     fn validate(&self, id: &ConnectionId) -> Result<(), InvalidCid> {
-        match id.first() == Some(&self.worker) {
-            true => Ok(()),
-            false => Err(InvalidCid),
+        // Identifiers of other workers and processes are valid, since any worker may reset connections that are gone.
+        match self.key.decode(id) {
+            Some(_) => Ok(()),
+            None => Err(InvalidCid),
         }
     }
 
     fn cid_len(&self) -> usize {
-        LEN
+        CONNECTION_ID_LEN
     }
 
     fn cid_lifetime(&self) -> Option<Duration> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    fn ids(worker: u8, seed: &[u8]) -> WorkerIds {
+        let place = WorkerPlace {
+            generation: worker.is_multiple_of(2),
+            worker,
+        };
+        let seed = hmac::Key::new(hmac::HMAC_SHA256, seed);
+        WorkerIds::new(ConnectionIdKey::new(*b"a sixteen bytes!"), place, seed)
+    }
+
+    #[test]
+    fn identifiers_name_their_worker() {
+        let mut seen = HashSet::new();
+        for worker in 0..WORKERS_MAX {
+            let mut ids = ids(worker, &[worker]);
+            for _ in 0..20 {
+                let id = ids.generate_cid();
+                assert!(ids.validate(&id).is_ok());
+                assert_eq!(ids.key.decode(&id), Some(ids.place));
+                assert!(seen.insert(id));
+            }
+        }
+    }
+
+    #[test]
+    fn a_seed_determines_the_identifiers() {
+        let (mut first, mut same, mut other) = (ids(1, b"x"), ids(1, b"x"), ids(1, b"y"));
+        let id = first.generate_cid();
+        assert_eq!(id, same.generate_cid());
+        assert_ne!(id, other.generate_cid());
+    }
+
+    #[test]
+    fn masked_bytes_of_a_worker_are_spread() {
+        let mut ids = ids(5, b"spread");
+        let first: HashSet<u8> = (0..2000).map(|_| ids.generate_cid()[0]).collect();
+        // Of 256 values each is missing with a probability of 0.0004.
+        assert!(first.len() > 245, "{}", first.len());
+    }
+
+    #[test]
+    fn few_foreign_identifiers_pass_the_check() {
+        let key = ConnectionIdKey::new(*b"a sixteen bytes!");
+        let mut random = 1_u64;
+        let passed = (0..25_600)
+            .filter(|_| {
+                random = random
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
+                key.decode(&(random ^ random >> 29).to_be_bytes()).is_some()
+            })
+            .count();
+        assert!((50..200).contains(&passed), "{passed}");
+        assert_eq!(key.decode(&[0; 7]), None);
+        assert_eq!(key.decode(&[0; 9]), None);
     }
 }

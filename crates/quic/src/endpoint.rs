@@ -1,150 +1,164 @@
-//! The connections of one worker. A turn of the caller: take all datagrams, call `advance`, process all events, then emit
-//! the datagrams of the touched connections.
+//! The connections of one worker.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::{IpAddr, SocketAddr};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
-use quinn_proto::{
-    Connection, ConnectionHandle, DatagramEvent, Dir, EcnCodepoint, Endpoint, EndpointConfig,
-    Event, Incoming, ReadError, ServerConfig, StreamEvent, StreamId, Transmit, VarInt,
-};
+use quinn_proto::{Connection, ConnectionHandle, DatagramEvent, Endpoint, Incoming, Transmit};
 
-/// Identifies a connection of an endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ConnectionKey(pub usize);
+use crate::admission::{Admission, ConnectionAttempt, QuicCounters, QuicLimits};
+use crate::config::{QuicCipher, QuicEndpointConfig};
+use crate::connection::{ConnectionPhase, QuicConnection};
+use crate::due_heap::DueHeap;
+use crate::event::{ConnectionKey, IncomingDatagram, OutgoingTrain, QuicEvent};
+use crate::settings::QuicSettings;
 
-/// A received datagram.
+/// The connections of one worker. A turn of the caller:
+///
+/// 1. `take` each received datagram, and `advance` the time.
+/// 2. For each `next_touched` connection: process each `next_event`, write, and `emit` until there is nothing left.
+/// 3. `emit_answer` until there is nothing left.
+/// 4. Wait for datagrams until `due_us`.
+///
+/// Calls for a connection outside of a turn, such as a write once a response is ready, touch the connection for the next
+/// turn. Times are microseconds since an epoch of the caller. Calls with the key of a connection that is over have no
+/// effect.
+///
+/// `P` is the caller's permit for a connection, for example a share of a limit for each client address.
 #[derive(Debug)]
-pub struct IncomingDatagram {
-    /// The sender.
-    pub from: SocketAddr,
-    /// The address that received it, if known.
-    pub local_ip: Option<IpAddr>,
-    /// The ECN bits.
-    pub ecn: Option<EcnCodepoint>,
-    /// The payload.
-    pub bytes: BytesMut,
-}
-
-/// Datagrams to one receiver, as one piece of a buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OutgoingTrain {
-    /// The receiver.
-    pub to: SocketAddr,
-    /// The local address to send from, if it matters.
-    pub local_ip: Option<IpAddr>,
-    /// The ECN bits.
-    pub ecn: Option<EcnCodepoint>,
-    /// The bytes of all datagrams.
-    pub len: usize,
-    /// The bytes of each datagram but the last, for segmentation by the kernel.
-    pub segment_len: usize,
-}
-
-/// An event of a connection.
-#[derive(Debug)]
-pub enum QuicEvent {
-    /// The handshake is complete.
-    Opened,
-    /// Bytes of a stream in their order; the stream ends after them if `is_end`.
-    Bytes {
-        /// The identifier of the stream.
-        stream: u64,
-        /// The bytes; empty only at the end.
-        bytes: Bytes,
-        /// Whether the stream ends.
-        is_end: bool,
-    },
-    /// The peer has reset a stream.
-    Reset {
-        /// The identifier of the stream.
-        stream: u64,
-        /// The error code.
-        code: u64,
-    },
-    /// The peer does not read a stream any more.
-    Stopped {
-        /// The identifier of the stream.
-        stream: u64,
-        /// The error code.
-        code: u64,
-    },
-    /// A stream without window can be written again.
-    Writable {
-        /// The identifier of the stream.
-        stream: u64,
-    },
-    /// The connection has ended; its key may be reused.
-    Over,
-}
-
-/// The stream is closed, or has never been open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StreamClosed;
-
-/// The connections.
-#[derive(Debug)]
-pub struct QuicEndpoint {
+pub struct QuicEndpoint<P = ()> {
     endpoint: Endpoint,
-    connections: BTreeMap<usize, Connection>,
+    /// Indexed by the handles of `endpoint`.
+    pub(crate) connections: Vec<Option<Box<QuicConnection<P>>>>,
+    pub(crate) settings: QuicSettings,
+    limits: QuicLimits,
+    /// Builds server configurations; `None`: a client.
+    config: Option<QuicEndpointConfig>,
+    counters: QuicCounters,
+    connection_count: u32,
+    handshakes: u32,
     /// The zero of all times.
     epoch: Instant,
-    /// Connections that may have events or output.
-    touched: BTreeSet<usize>,
-    events: VecDeque<(ConnectionKey, QuicEvent)>,
-    /// Datagrams of the endpoint itself, such as version negotiation and resets.
+    /// The time of the turn.
+    now_us: u64,
+    due: DueHeap,
+    touched: VecDeque<u32>,
+    /// Datagrams of the endpoint itself.
     answers: VecDeque<(Transmit, Vec<u8>)>,
 }
 
-impl QuicEndpoint {
-    /// An endpoint; with `server` it accepts connections. Times are microseconds since `epoch`.
+impl<P> QuicEndpoint<P> {
+    /// An endpoint that accepts connections. `epoch` is the zero of the caller's times.
     #[must_use]
-    pub fn new(
-        config: EndpointConfig,
-        server: Option<Arc<ServerConfig>>,
-        epoch: Instant,
-    ) -> QuicEndpoint {
+    pub fn server(config: QuicEndpointConfig, epoch: Instant) -> QuicEndpoint<P> {
+        let mut endpoint = QuicEndpoint::client(&config, epoch);
+        endpoint.endpoint.set_server_config(Some(config.server()));
+        endpoint.config = Some(config);
+        endpoint
+    }
+
+    /// An endpoint that only opens connections, for tests and load generators.
+    #[must_use]
+    pub fn client(config: &QuicEndpointConfig, epoch: Instant) -> QuicEndpoint<P> {
+        let endpoint_config = Arc::new(config.endpoint());
         QuicEndpoint {
-            endpoint: Endpoint::new(Arc::new(config), server, true, None),
-            connections: BTreeMap::new(),
+            endpoint: Endpoint::new(endpoint_config, None, true, None),
+            connections: Vec::new(),
+            settings: config.settings.clone(),
+            limits: config.limits,
+            config: None,
+            counters: QuicCounters::default(),
+            connection_count: 0,
+            handshakes: 0,
             epoch,
-            touched: BTreeSet::new(),
-            events: VecDeque::new(),
+            now_us: 0,
+            due: DueHeap::default(),
+            touched: VecDeque::new(),
             answers: VecDeque::new(),
         }
     }
 
-    fn instant(&self, now_us: u64) -> Instant {
+    /// Replaces the cipher of new connections, for example after a change of certificates. Clients have none.
+    pub fn set_cipher(&mut self, cipher: QuicCipher) {
+        if let Some(config) = &mut self.config {
+            config.cipher = cipher;
+            self.endpoint.set_server_config(Some(config.server()));
+        }
+    }
+
+    /// Replaces the limits of new connections.
+    pub fn set_limits(&mut self, limits: QuicLimits) {
+        self.limits = limits;
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn counters(&self) -> QuicCounters {
+        self.counters
+    }
+
+    /// Connections with state, also those whose handshake is in progress or whose end is not acknowledged.
+    #[must_use]
+    pub fn connection_count(&self) -> u32 {
+        self.connection_count
+    }
+
+    /// Handshakes in progress.
+    #[must_use]
+    pub fn handshakes(&self) -> u32 {
+        self.handshakes
+    }
+
+    pub(crate) fn instant(&self, now_us: u64) -> Instant {
         self.epoch + Duration::from_micros(now_us)
     }
 
-    /// Opens a connection, for tests and load generators.
-    ///
-    /// # Errors
-    /// The address or the configuration is not valid.
-    pub fn connect(
+    pub(crate) fn find(&mut self, key: ConnectionKey) -> Option<&mut QuicConnection<P>> {
+        self.connections.get_mut(key.0 as usize)?.as_deref_mut()
+    }
+
+    pub(crate) fn inner(&mut self) -> (&mut Endpoint, Instant) {
+        let now = self.instant(self.now_us);
+        (&mut self.endpoint, now)
+    }
+
+    /// Adds a connection that has just begun.
+    pub(crate) fn add(
         &mut self,
-        config: quinn_proto::ClientConfig,
-        to: SocketAddr,
-        server_name: &str,
+        handle: ConnectionHandle,
+        connection: Connection,
+        permit: P,
+    ) -> ConnectionKey {
+        if self.connections.len() <= handle.0 {
+            self.connections.resize_with(handle.0 + 1, || None);
+        }
+        let connection = QuicConnection::new(connection, permit, &self.settings, self.now_us);
+        self.connections[handle.0] = Some(Box::new(connection));
+        self.connection_count += 1;
+        self.handshakes += 1;
+        let key = ConnectionKey(handle.0 as u32);
+        self.touch(key);
+        key
+    }
+
+    /// Adds a connection to the next turn.
+    pub fn touch(&mut self, key: ConnectionKey) {
+        if let Some(connection) = self.find(key)
+            && !connection.is_touched
+        {
+            connection.is_touched = true;
+            self.touched.push_back(key.0);
+        }
+    }
+
+    /// Processes a received datagram. `admit` decides about a client that wants to open a connection.
+    pub fn take(
+        &mut self,
+        datagram: IncomingDatagram,
         now_us: u64,
-    ) -> Result<ConnectionKey, quinn_proto::ConnectError> {
-        let now = self.instant(now_us);
-        let (handle, connection) = self.endpoint.connect(now, config, to, server_name)?;
-        Ok(self.add(handle, connection))
-    }
-
-    fn add(&mut self, handle: ConnectionHandle, connection: Connection) -> ConnectionKey {
-        self.connections.insert(handle.0, connection);
-        self.touched.insert(handle.0);
-        ConnectionKey(handle.0)
-    }
-
-    /// Processes a received datagram.
-    pub fn take(&mut self, datagram: IncomingDatagram, now_us: u64) {
+        admit: impl FnOnce(&ConnectionAttempt) -> Admission<P>,
+    ) {
+        self.now_us = now_us;
         let (now, mut answer) = (self.instant(now_us), Vec::new());
         let IncomingDatagram {
             from,
@@ -152,260 +166,215 @@ impl QuicEndpoint {
             ecn,
             bytes,
         } = datagram;
+        let ecn = ecn.codepoint();
         let event = self
             .endpoint
             .handle(now, from, local_ip, ecn, bytes, &mut answer);
         match event {
             None => {}
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
-                if let Some(connection) = self.connections.get_mut(&handle.0) {
-                    connection.handle_event(event);
-                    self.touched.insert(handle.0);
+                let key = ConnectionKey(handle.0 as u32);
+                if let Some(connection) = self.find(key) {
+                    connection.inner.handle_event(event);
+                    self.touch(key);
                 }
             }
-            Some(DatagramEvent::NewConnection(incoming)) => self.accept(incoming, now),
-            Some(DatagramEvent::Response(transmit)) => self.answers.push_back((transmit, answer)),
+            Some(DatagramEvent::NewConnection(incoming)) => self.admit(incoming, admit),
+            Some(DatagramEvent::Response(transmit)) => self.push_answer(transmit, answer),
         }
     }
 
-    fn accept(&mut self, incoming: Incoming, now: Instant) {
-        let mut answer = Vec::new();
-        match self.endpoint.accept(incoming, now, &mut answer, None) {
-            Ok((handle, connection)) => {
-                self.add(handle, connection);
+    fn admit(
+        &mut self,
+        incoming: Incoming,
+        admit: impl FnOnce(&ConnectionAttempt) -> Admission<P>,
+    ) {
+        let attempt = ConnectionAttempt {
+            from: incoming.remote_address(),
+            local_ip: incoming.local_ip(),
+            is_validated: incoming.remote_address_validated(),
+            connections: self.connection_count,
+            handshakes: self.handshakes,
+        };
+        let admission = match self.limits.check(&attempt, &mut self.counters) {
+            Some(limited) => limited,
+            None => {
+                let admission = admit(&attempt);
+                self.counters.refused += u64::from(matches!(admission, Admission::Refuse));
+                admission
             }
-            Err(fault) => {
-                let response = fault.response.map(|transmit| (transmit, answer));
-                self.answers.extend(response);
+        };
+        let mut answer = Vec::new();
+        match admission {
+            Admission::Accept(permit) => self.accept(incoming, permit),
+            Admission::Retry if incoming.may_retry() => {
+                self.counters.retried += 1;
+                if let Ok(transmit) = self.endpoint.retry(incoming, &mut answer) {
+                    self.push_answer(transmit, answer);
+                }
+            }
+            Admission::Retry | Admission::Refuse => {
+                let transmit = self.endpoint.refuse(incoming, &mut answer);
+                self.push_answer(transmit, answer);
+            }
+            Admission::Ignore => {
+                self.counters.ignored += 1;
+                self.endpoint.ignore(incoming);
             }
         }
+    }
+
+    fn accept(&mut self, incoming: Incoming, permit: P) {
+        let (now, mut answer) = (self.instant(self.now_us), Vec::new());
+        self.counters.accepted += 1;
+        match self.endpoint.accept(incoming, now, &mut answer, None) {
+            Ok((handle, connection)) => {
+                self.add(handle, connection, permit);
+            }
+            Err(fault) => {
+                self.counters.failed += 1;
+                if let Some(transmit) = fault.response {
+                    self.push_answer(transmit, answer);
+                }
+            }
+        }
+    }
+
+    fn push_answer(&mut self, transmit: Transmit, bytes: Vec<u8>) {
+        if self.answers.len() as u32 >= self.limits.answers_max {
+            self.counters.dropped_answers += 1;
+            return;
+        }
+        self.counters.answers += 1;
+        self.answers.push_back((transmit, bytes));
     }
 
     /// The time of the next timer.
     #[must_use]
-    pub fn due_us(&mut self) -> Option<u64> {
-        let timeouts = self
-            .connections
-            .values_mut()
-            .filter_map(Connection::poll_timeout);
-        let due = timeouts.min()?;
-        // Rounded up, since a timer must not be handled before its time.
-        Some(
-            due.saturating_duration_since(self.epoch)
-                .as_nanos()
-                .div_ceil(1000) as u64,
-        )
+    pub fn due_us(&self) -> Option<u64> {
+        self.due.first().map(|(due_us, _)| due_us)
     }
 
-    /// Handles timers that are due, and gathers the events of all touched connections.
+    /// Handles timers that are due.
     pub fn advance(&mut self, now_us: u64) {
+        self.now_us = now_us;
         let now = self.instant(now_us);
-        for (key, connection) in &mut self.connections {
-            if connection.poll_timeout().is_some_and(|due| due <= now) {
-                connection.handle_timeout(now);
-                self.touched.insert(*key);
-            }
-        }
-        for key in self.touched.iter().copied().collect::<Vec<_>>() {
-            self.gather(key);
-        }
-    }
-
-    fn gather(&mut self, key: usize) {
-        let Some(connection) = self.connections.get_mut(&key) else {
-            self.touched.remove(&key);
-            return;
-        };
-        while let Some(event) = connection.poll_endpoint_events() {
-            let reply = self.endpoint.handle_event(ConnectionHandle(key), event);
-            if let Some(reply) = reply {
-                connection.handle_event(reply);
-            }
-        }
-        let events = &mut self.events;
-        let mut push = |event| events.push_back((ConnectionKey(key), event));
-        while let Some(event) = connection.poll() {
-            match event {
-                Event::Connected => push(QuicEvent::Opened),
-                Event::ConnectionLost { .. } => push(QuicEvent::Over),
-                Event::Stream(StreamEvent::Opened { dir }) => {
-                    while let Some(id) = connection.streams().accept(dir) {
-                        read(connection, id, &mut push);
-                    }
-                }
-                Event::Stream(StreamEvent::Readable { id }) => read(connection, id, &mut push),
-                Event::Stream(StreamEvent::Writable { id }) => {
-                    push(QuicEvent::Writable { stream: id.into() })
-                }
-                Event::Stream(StreamEvent::Stopped { id, error_code }) => {
-                    push(QuicEvent::Stopped {
-                        stream: id.into(),
-                        code: error_code.into_inner(),
-                    });
-                }
-                _ => {}
-            }
-        }
-        if connection.is_drained() {
-            self.connections.remove(&key);
-        }
-    }
-
-    /// The next event.
-    pub fn next_event(&mut self) -> Option<(ConnectionKey, QuicEvent)> {
-        self.events.pop_front()
-    }
-
-    /// Opens a stream.
-    pub fn open(&mut self, connection: ConnectionKey, dir: Dir) -> Option<u64> {
-        let id = self.connections.get_mut(&connection.0)?.streams().open(dir);
-        id.map(u64::from)
-    }
-
-    /// Writes bytes to a stream, without copying them. Returns the number of bytes taken; the rest stays in `parts`.
-    ///
-    /// # Errors
-    /// The stream is closed.
-    pub fn write(
-        &mut self,
-        connection: ConnectionKey,
-        stream: u64,
-        parts: &mut [Bytes],
-    ) -> Result<usize, StreamClosed> {
-        self.touched.insert(connection.0);
-        let connection = self
-            .connections
-            .get_mut(&connection.0)
-            .ok_or(StreamClosed)?;
-        match connection
-            .send_stream(stream_id(stream)?)
-            .write_chunks(parts)
+        while let Some((due_us, slot)) = self.due.first()
+            && due_us <= now_us
         {
-            Ok(written) => Ok(written.bytes),
-            Err(quinn_proto::WriteError::Blocked) => Ok(0),
-            Err(_) => Err(StreamClosed),
-        }
-    }
-
-    /// Ends a stream after the written bytes.
-    ///
-    /// # Errors
-    /// The stream is closed.
-    pub fn finish(&mut self, connection: ConnectionKey, stream: u64) -> Result<(), StreamClosed> {
-        self.touched.insert(connection.0);
-        let connection = self
-            .connections
-            .get_mut(&connection.0)
-            .ok_or(StreamClosed)?;
-        let finished = connection.send_stream(stream_id(stream)?).finish();
-        finished.map_err(|_| StreamClosed)
-    }
-
-    /// Aborts both directions of a stream, as far as they are open and exist.
-    pub fn abort(&mut self, connection: ConnectionKey, stream: u64, code: u64) {
-        self.touched.insert(connection.0);
-        if let Some(connection) = self.connections.get_mut(&connection.0)
-            && let (Ok(id), Ok(code)) = (stream_id(stream), VarInt::from_u64(code))
-        {
-            let is_local = id.initiator() == connection.side();
-            let is_bidirectional = id.dir() == Dir::Bi;
-            // A direction that is closed already needs no abort.
-            if is_bidirectional || is_local {
-                _ = connection.send_stream(id).reset(code);
-            }
-            if is_bidirectional || !is_local {
-                _ = connection.recv_stream(id).stop(code);
+            // Set again by `emit`.
+            self.due.set(slot, None);
+            let key = ConnectionKey(slot);
+            if let Some(connection) = self.find(key) {
+                connection.inner.handle_timeout(now);
+                self.touch(key);
             }
         }
     }
 
-    /// Closes a connection.
-    pub fn close(
-        &mut self,
-        connection: ConnectionKey,
-        code: u64,
-        reason: &'static str,
-        now_us: u64,
-    ) {
-        let now = self.instant(now_us);
-        self.touched.insert(connection.0);
-        if let Some(connection) = self.connections.get_mut(&connection.0)
-            && let Ok(code) = VarInt::from_u64(code)
-        {
-            connection.close(now, code, Bytes::from_static(reason.as_bytes()));
+    /// The next connection that may have events or output. It must be emitted, or postponed.
+    pub fn next_touched(&mut self) -> Option<ConnectionKey> {
+        self.touched.pop_front().map(ConnectionKey)
+    }
+
+    /// Moves a touched connection to the next turn, for example since the socket accepts no more datagrams.
+    pub fn postpone(&mut self, key: ConnectionKey) {
+        if self.find(key).is_some() {
+            self.touched.push_back(key.0);
         }
     }
 
-    /// Appends datagrams to `out`, at most `datagrams_max` of one connection. `None` once all are emitted.
+    /// The next event of a connection.
+    pub fn next_event(&mut self, key: ConnectionKey) -> Option<QuicEvent> {
+        let connection = self.connections.get_mut(key.0 as usize)?.as_deref_mut()?;
+        let phase = connection.phase;
+        let event = connection.next_event(&self.settings, self.now_us);
+        if phase == ConnectionPhase::Handshake && connection.phase != phase {
+            let is_open = connection.phase == ConnectionPhase::Open;
+            self.record_handshake(is_open);
+        }
+        event
+    }
+
+    /// Counts the end of a handshake.
+    pub(crate) fn record_handshake(&mut self, is_open: bool) {
+        self.handshakes -= 1;
+        match is_open {
+            true => self.counters.opened += 1,
+            false => self.counters.failed += 1,
+        }
+    }
+
+    /// Writes datagrams of a connection to `out`, which is cleared before, at most `datagrams_max` of them. `None` once
+    /// all are written.
     pub fn emit(
         &mut self,
-        datagrams_max: usize,
+        key: ConnectionKey,
         now_us: u64,
+        datagrams_max: usize,
         out: &mut Vec<u8>,
     ) -> Option<OutgoingTrain> {
-        if let Some((transmit, bytes)) = self.answers.pop_front() {
-            out.extend_from_slice(&bytes[..transmit.size]);
-            return Some(train(&transmit));
-        }
+        out.clear();
         let now = self.instant(now_us);
-        while let Some(key) = self.touched.first().copied() {
-            if let Some(connection) = self.connections.get_mut(&key)
-                && let Some(transmit) = connection.poll_transmit(now, datagrams_max, out)
-            {
-                return Some(train(&transmit));
-            }
-            self.touched.remove(&key);
+        self.exchange_endpoint_events(key);
+        let connection = self.find(key)?;
+        if let Some(transmit) = connection
+            .inner
+            .poll_transmit(now, datagrams_max.max(1), out)
+        {
+            return Some(OutgoingTrain::new(&transmit));
         }
+        connection.is_touched = false;
+        let due = connection.inner.poll_timeout();
+        let is_gone = connection.inner.is_drained() && connection.phase == ConnectionPhase::Over;
+        if is_gone {
+            self.remove(key);
+            return None;
+        }
+        // Rounded up, since a timer must not be handled before its time.
+        let due_us = due.map(|due| {
+            let due = due.saturating_duration_since(self.epoch);
+            due.as_nanos().div_ceil(1000) as u64
+        });
+        self.due.set(key.0, due_us);
         None
     }
-}
 
-fn stream_id(stream: u64) -> Result<StreamId, StreamClosed> {
-    let id = VarInt::from_u64(stream).map_err(|_| StreamClosed)?;
-    Ok(StreamId::from(id))
-}
-
-fn train(transmit: &Transmit) -> OutgoingTrain {
-    OutgoingTrain {
-        to: transmit.destination,
-        local_ip: transmit.src_ip,
-        ecn: transmit.ecn,
-        len: transmit.size,
-        segment_len: transmit.segment_size.unwrap_or(transmit.size),
-    }
-}
-
-/// Reads all bytes of a stream that have arrived in order.
-fn read(connection: &mut Connection, id: StreamId, push: &mut impl FnMut(QuicEvent)) {
-    let mut stream = connection.recv_stream(id);
-    let Ok(mut chunks) = stream.read(true) else {
-        return;
-    };
-    let stream = u64::from(id);
-    loop {
-        match chunks.next(usize::MAX) {
-            Ok(Some(chunk)) => push(QuicEvent::Bytes {
-                stream,
-                bytes: chunk.bytes,
-                is_end: false,
-            }),
-            Ok(None) => {
-                push(QuicEvent::Bytes {
-                    stream,
-                    bytes: Bytes::new(),
-                    is_end: true,
-                });
-                break;
+    /// Passes messages between `quinn-proto`'s endpoint and connection: new and retired identifiers.
+    fn exchange_endpoint_events(&mut self, key: ConnectionKey) {
+        let Some(Some(connection)) = self.connections.get_mut(key.0 as usize) else {
+            return;
+        };
+        let handle = ConnectionHandle(key.0 as usize);
+        while let Some(event) = connection.inner.poll_endpoint_events() {
+            // The slot is given up by `remove`, once the caller knows the end.
+            if event.is_drained() {
+                continue;
             }
-            Err(ReadError::Blocked) => break,
-            Err(ReadError::Reset(code)) => {
-                push(QuicEvent::Reset {
-                    stream,
-                    code: code.into_inner(),
-                });
-                break;
+            if let Some(reply) = self.endpoint.handle_event(handle, event) {
+                connection.inner.handle_event(reply);
             }
         }
     }
-    _ = chunks.finalize();
+
+    fn remove(&mut self, key: ConnectionKey) {
+        self.due.set(key.0, None);
+        if let Some(connection) = self.connections.get_mut(key.0 as usize)
+            && connection.take().is_some()
+        {
+            self.connection_count -= 1;
+            let drained = quinn_proto::EndpointEvent::drained();
+            _ = self
+                .endpoint
+                .handle_event(ConnectionHandle(key.0 as usize), drained);
+        }
+    }
+
+    /// Writes the next datagram of the endpoint itself to `out`, which is cleared before.
+    pub fn emit_answer(&mut self, out: &mut Vec<u8>) -> Option<OutgoingTrain> {
+        out.clear();
+        let (transmit, bytes) = self.answers.pop_front()?;
+        out.extend_from_slice(&bytes[..transmit.size]);
+        Some(OutgoingTrain::new(&transmit))
+    }
 }

@@ -1,0 +1,102 @@
+//! Admission of connections: limits of the endpoint, then the caller's decision. A refused client gets the code
+//! CONNECTION_REFUSED (RFC 9000 §20.1).
+
+use std::net::{IpAddr, SocketAddr};
+
+/// Limits of an endpoint, that is, of a worker.
+#[derive(Clone, Copy, Debug)]
+pub struct QuicLimits {
+    /// Connections; beyond, new ones are refused (`QuicCounters::refused_connections`).
+    pub connections_max: u32,
+    /// Handshakes in progress; beyond, new ones are refused (`QuicCounters::refused_handshakes`).
+    pub handshakes_max: u32,
+    /// Handshakes in progress from which on clients must prove their address first, by a Retry packet
+    /// (`QuicCounters::retried`). 0: always.
+    pub retry_from: u32,
+    /// Datagrams of the endpoint itself that wait to be sent: refusals, Retry, versions, resets
+    /// (`QuicCounters::dropped_answers`).
+    pub answers_max: u32,
+}
+
+impl Default for QuicLimits {
+    fn default() -> QuicLimits {
+        QuicLimits {
+            connections_max: 16_384,
+            handshakes_max: 1024,
+            retry_from: 128,
+            answers_max: 256,
+        }
+    }
+}
+
+/// A client that wants to open a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectionAttempt {
+    /// The client's address.
+    pub from: SocketAddr,
+    /// The address that received the datagram, if known.
+    pub local_ip: Option<IpAddr>,
+    /// The client has proved that it receives datagrams at its address.
+    pub is_validated: bool,
+    /// Connections of the endpoint, with handshakes in progress.
+    pub connections: u32,
+    /// Handshakes in progress.
+    pub handshakes: u32,
+}
+
+/// The decision about a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission<P> {
+    /// The handshake begins. The permit is dropped when the connection, or its handshake, has ended.
+    Accept(P),
+    /// The client must prove its address; a client that has done so is refused.
+    Retry,
+    /// The client is told CONNECTION_REFUSED.
+    Refuse,
+    /// The client is not answered, and tries again.
+    Ignore,
+}
+
+impl QuicLimits {
+    /// The decision of the limits alone; `None`: the caller decides.
+    pub(crate) fn check<P>(
+        &self,
+        attempt: &ConnectionAttempt,
+        counters: &mut QuicCounters,
+    ) -> Option<Admission<P>> {
+        if attempt.connections >= self.connections_max {
+            counters.refused_connections += 1;
+            return Some(Admission::Refuse);
+        }
+        if attempt.handshakes >= self.handshakes_max {
+            counters.refused_handshakes += 1;
+            return Some(Admission::Refuse);
+        }
+        (!attempt.is_validated && attempt.handshakes >= self.retry_from).then_some(Admission::Retry)
+    }
+}
+
+/// Counters of an endpoint, since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QuicCounters {
+    /// Handshakes that began.
+    pub accepted: u64,
+    /// Handshakes that completed.
+    pub opened: u64,
+    /// Handshakes that failed or timed out.
+    pub failed: u64,
+    /// Clients that had to prove their address.
+    pub retried: u64,
+    /// Connections refused, since there were too many.
+    pub refused_connections: u64,
+    /// Connections refused, since too many handshakes were in progress.
+    pub refused_handshakes: u64,
+    /// Connections refused by the caller.
+    pub refused: u64,
+    /// Connections ignored by the caller.
+    pub ignored: u64,
+    /// Answers of the endpoint itself: refusals, Retry, versions, resets.
+    pub answers: u64,
+    /// Answers dropped, since too many waited to be sent.
+    pub dropped_answers: u64,
+}

@@ -1,0 +1,113 @@
+//! Calls of the application for streams and connections.
+
+use bytes::Bytes;
+use quinn_proto::{Dir, VarInt};
+
+use crate::endpoint::QuicEndpoint;
+use crate::event::{ConnectionKey, StreamClosed};
+
+impl<P> QuicEndpoint<P> {
+    /// Opens a stream of this side. `None`: the peer allows no more.
+    pub fn open(&mut self, key: ConnectionKey, is_bidirectional: bool) -> Option<u64> {
+        let dir = match is_bidirectional {
+            true => Dir::Bi,
+            false => Dir::Uni,
+        };
+        self.find(key)?.inner.streams().open(dir).map(u64::from)
+    }
+
+    /// Writes bytes to a stream, without copying them. Returns the number of bytes taken; the rest stays in `parts`,
+    /// until `QuicEvent::Writable`.
+    ///
+    /// # Errors
+    /// The stream is closed.
+    pub fn write(
+        &mut self,
+        key: ConnectionKey,
+        stream: u64,
+        parts: &mut [Bytes],
+    ) -> Result<usize, StreamClosed> {
+        self.touch(key);
+        let slot = self.connections.get_mut(key.0 as usize);
+        let connection = slot.and_then(Option::as_deref_mut).ok_or(StreamClosed)?;
+        connection.write(stream, parts, &self.settings)
+    }
+
+    /// Ends a stream after the written bytes.
+    ///
+    /// # Errors
+    /// The stream is closed.
+    pub fn finish(&mut self, key: ConnectionKey, stream: u64) -> Result<(), StreamClosed> {
+        self.touch(key);
+        self.find(key).ok_or(StreamClosed)?.finish(stream)
+    }
+
+    /// Gives back bytes of `QuicEvent::Bytes` that can't be processed yet, and the end with them. The stream has no
+    /// more such events until `resume_reading`, and its window does not open.
+    pub fn put_back(&mut self, key: ConnectionKey, stream: u64, bytes: Bytes, is_end: bool) {
+        if let Some(connection) = self.find(key) {
+            connection.put_back(stream, bytes, is_end);
+        }
+    }
+
+    /// Continues a stream after `put_back`.
+    pub fn resume_reading(&mut self, key: ConnectionKey, stream: u64) {
+        self.touch(key);
+        if let Some(connection) = self.find(key) {
+            connection.resume_reading(stream);
+        }
+    }
+
+    /// Discards the rest of a stream, and asks the peer not to send it (STOP_SENDING).
+    ///
+    /// # Errors
+    /// The stream is closed.
+    pub fn stop_reading(
+        &mut self,
+        key: ConnectionKey,
+        stream: u64,
+        code: u64,
+    ) -> Result<(), StreamClosed> {
+        self.touch(key);
+        let connection = self.find(key).ok_or(StreamClosed)?;
+        connection.stop_reading(stream, error_code(code))
+    }
+
+    /// Discards unsent bytes of a stream, and ends it with an error code (RESET_STREAM).
+    ///
+    /// # Errors
+    /// The stream is closed.
+    pub fn reset(
+        &mut self,
+        key: ConnectionKey,
+        stream: u64,
+        code: u64,
+    ) -> Result<(), StreamClosed> {
+        self.touch(key);
+        let connection = self.find(key).ok_or(StreamClosed)?;
+        connection.reset(stream, error_code(code))
+    }
+
+    /// Closes a connection with an error code of the application. `QuicEvent::Over` follows.
+    pub fn close(&mut self, key: ConnectionKey, code: u64, reason: &'static str, now_us: u64) {
+        let now = self.instant(now_us);
+        self.touch(key);
+        if let Some(connection) = self.find(key)
+            && connection.close(now, error_code(code), reason)
+        {
+            self.record_handshake(false);
+        }
+    }
+
+    /// Whether all bytes written to all streams are acknowledged, and all streams of the peer answered.
+    #[must_use]
+    pub fn is_sent(&mut self, key: ConnectionKey) -> bool {
+        self.find(key)
+            .is_none_or(|connection| connection.inner.streams().send_streams() == 0)
+    }
+}
+
+/// Error codes have 62 bits; codes beyond are no codes of HTTP/3.
+fn error_code(code: u64) -> VarInt {
+    VarInt::from_u64(code).unwrap_or(VarInt::MAX)
+}
