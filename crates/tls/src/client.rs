@@ -60,6 +60,10 @@ impl ClientConnector {
         Ok(ClientConnector(Arc::new(config)))
     }
 
+    pub(crate) fn config(&self) -> &ClientConfig {
+        &self.0
+    }
+
     /// Starts a connection to a server with this host name or address; appends the ClientHello to `to_send`.
     ///
     /// # Errors

@@ -14,6 +14,7 @@
 //! | `TicketService` | stateless resumption by session tickets, shared by processes |
 //! | [`TicketFile`] | stores the ticket keys across restarts |
 //! | [`authority`] | a certificate authority for development |
+//! | [`quic`] | handshakes of QUIC, without records |
 //! | [`ktls`] | keys and options for kernel TLS |
 
 #![forbid(unsafe_code)]
@@ -33,6 +34,7 @@ mod key_log;
 mod key_update;
 pub mod ktls;
 mod provider;
+pub mod quic;
 mod records;
 mod server;
 mod server_trust;

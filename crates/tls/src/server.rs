@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
 use rustls::server::{ServerConfig, UnbufferedServerConnection};
-use rustls::{HandshakeKind, ProtocolVersion};
+use rustls::{CommonState, HandshakeKind, ProtocolVersion};
 
 mod alert;
 mod settings;
 mod sni;
 
+pub(crate) use alert::expected_alert;
 pub use settings::{ClientVerification, MinimumVersion, TlsAcceptor, TlsServerSettings};
 
 use crate::clock::TlsClock;
@@ -166,7 +167,8 @@ impl TlsServer {
         })?;
         if progress.established
             && let Some(clock) = self.clock.take()
-            && self.resumes_expired(&clock)
+            && let Some(connection) = self.connection()
+            && resumes_expired(connection, &clock)
         {
             // The session ticket in `to_send` is removed too, so that the client can't extend the session. No alert can
             // be sent, since it would have to be encrypted.
@@ -176,19 +178,6 @@ impl TlsServer {
             return Err(TlsFault::CertificateExpired.into());
         }
         Ok(progress)
-    }
-
-    /// Whether the client resumed a session after its certificate had expired. Certificates are verified in full
-    /// handshakes only, and each resumption issues a new ticket.
-    fn resumes_expired(&self, clock: &TlsClock) -> bool {
-        let chain = self.connection().and_then(|it| it.peer_certificates());
-        let now_s = i64::try_from(clock.unix_s()).unwrap_or(i64::MAX);
-        let is_expired = |certificate: &CertificateDer<'_>| {
-            // A certificate that cannot be parsed counts as expired.
-            let parsed = X509Certificate::parse(certificate);
-            parsed.is_none_or(|parsed| parsed.not_after_s < now_s)
-        };
-        self.is_resumed() && chain.is_some_and(|chain| chain.iter().any(is_expired))
     }
 
     /// Encrypts the application's bytes, `pieces` in order, and appends the records to `to_send`. After a pause the
@@ -304,4 +293,18 @@ impl TlsServer {
         let chain = self.connection()?.peer_certificates()?;
         ClientCertificate::from_der(chain.first()?)
     }
+}
+
+/// Whether the client resumed a session after its certificate had expired. Certificates are verified in full handshakes
+/// only, and each resumption issues a new ticket.
+pub(crate) fn resumes_expired(connection: &CommonState, clock: &TlsClock) -> bool {
+    let is_resumed = connection.handshake_kind() == Some(HandshakeKind::Resumed);
+    let now_s = i64::try_from(clock.unix_s()).unwrap_or(i64::MAX);
+    let is_expired = |certificate: &CertificateDer<'_>| {
+        // A certificate that cannot be parsed counts as expired.
+        let parsed = X509Certificate::parse(certificate);
+        parsed.is_none_or(|parsed| parsed.not_after_s < now_s)
+    };
+    let chain = connection.peer_certificates();
+    is_resumed && chain.is_some_and(|chain| chain.iter().any(is_expired))
 }

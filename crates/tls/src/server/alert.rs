@@ -25,7 +25,8 @@ pub(super) fn correct_alert(error: &Error, is_tls13: bool, to_send: &mut [u8]) {
     }
 }
 
-fn expected_alert(error: &Error, is_tls13: bool) -> Option<AlertDescription> {
+/// The alert that RFC 8446 requires for an error, if `rustls` has another one.
+pub(crate) fn expected_alert(error: &Error, is_tls13: bool) -> Option<AlertDescription> {
     use PeerIncompatible::{
         KeyShareExtensionRequired, NamedGroupsExtensionRequired,
         SignatureAlgorithmsExtensionRequired,

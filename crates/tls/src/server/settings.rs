@@ -88,9 +88,9 @@ impl TlsServerSettings {
 /// Accepts connections of one listener, on all workers.
 #[derive(Clone)]
 pub struct TlsAcceptor {
-    config: Arc<ServerConfig>,
+    pub(crate) config: Arc<ServerConfig>,
     /// The time for the verification of client certificates; set if clients are asked for certificates.
-    clock: Option<TlsClock>,
+    pub(crate) clock: Option<TlsClock>,
 }
 
 impl TlsAcceptor {
