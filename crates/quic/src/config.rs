@@ -16,7 +16,7 @@ use crate::settings::QuicSettings;
 use crate::tokens::{TOKEN_LIFETIME, TokenClock, UsedTokens};
 
 /// QUIC version 1 (RFC 9000), the only one that is accepted.
-const VERSION_1: u32 = 1;
+pub(crate) const VERSION_1: u32 = 1;
 
 /// The cryptography of new connections.
 #[derive(Clone)]

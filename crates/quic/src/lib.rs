@@ -28,6 +28,7 @@ pub mod null_cipher;
 mod settings;
 pub mod steering;
 mod stream_calls;
+mod tls_session;
 mod tokens;
 
 pub use self::admission::{Admission, ConnectionAttempt, QuicCounters, QuicLimits};

@@ -10,7 +10,7 @@ use quinn_proto::{IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
 pub struct QuicSettings {
     /// Concurrent requests that a client may begin with.
     pub streams_first: u16,
-    /// Concurrent requests that a client may have once it has used half of the first ones.
+    /// Concurrent requests that a client may have once it uses most of the first ones.
     pub streams_max: u16,
     /// Concurrent unidirectional streams of a client: HTTP/3 needs three.
     pub client_streams_max: u16,

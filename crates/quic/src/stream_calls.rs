@@ -1,6 +1,9 @@
 //! Calls of the application for streams and connections.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
+use lowroad_tls::quic::HandshakeSummary;
 use quinn_proto::{Dir, VarInt};
 
 use crate::endpoint::QuicEndpoint;
@@ -96,6 +99,20 @@ impl<P> QuicEndpoint<P> {
             && connection.close(now, error_code(code), reason)
         {
             self.record_handshake(false);
+        }
+    }
+
+    /// The negotiated values of TLS, once the handshake is complete; `None` without cryptography.
+    pub fn handshake_summary(&mut self, key: ConnectionKey) -> Option<Arc<HandshakeSummary>> {
+        let summary = self.find(key)?.inner.crypto_session().handshake_data()?;
+        summary.downcast().ok().map(|summary| *summary)
+    }
+
+    /// Replaces the keys of a connection, for tests.
+    pub fn update_keys(&mut self, key: ConnectionKey) {
+        self.touch(key);
+        if let Some(connection) = self.find(key) {
+            connection.inner.force_key_update();
         }
     }
 

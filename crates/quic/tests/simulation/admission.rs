@@ -65,7 +65,7 @@ fn limited(limits: QuicLimits) -> QuicEndpointConfig {
 }
 
 fn world(limits: QuicLimits) -> World {
-    World::with_config(5, 1, Faults::default(), &limited(limits))
+    World::new(5, 1, Faults::default(), &limited(limits))
 }
 
 /// Connects once, and runs for a second.

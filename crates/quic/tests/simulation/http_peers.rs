@@ -178,7 +178,8 @@ impl HttpClient {
         }
     }
 
-    fn done(&self) -> u64 {
+    /// Complete responses.
+    pub fn done(&self) -> u64 {
         self.responses
             .values()
             .filter(|(_, is_end)| *is_end)

@@ -6,3 +6,13 @@ mod http_peers;
 mod network;
 mod responses;
 mod streams;
+
+use lowroad_quic::QuicCipher;
+
+use network::{Faults, World};
+
+/// A client and workers without cryptography.
+fn null_world(seed: u64, workers: u8, faults: Faults) -> World {
+    let server = network::config(seed, 1, QuicCipher::null());
+    World::new(seed, workers, faults, &server)
+}

@@ -124,18 +124,8 @@ pub fn config(seed: u64, place: u8, cipher: QuicCipher) -> QuicEndpointConfig {
 }
 
 impl World {
-    /// A client and workers without cryptography.
-    pub fn new(seed: u64, workers: u8, faults: Faults) -> World {
-        World::with_config(seed, workers, faults, &config(seed, 1, QuicCipher::null()))
-    }
-
     /// A client and workers with a configuration for each worker, except place and seed.
-    pub fn with_config(
-        seed: u64,
-        workers: u8,
-        faults: Faults,
-        server: &QuicEndpointConfig,
-    ) -> World {
+    pub fn new(seed: u64, workers: u8, faults: Faults, server: &QuicEndpointConfig) -> World {
         let epoch = Instant::now();
         let client = config(seed, 0, QuicCipher::null());
         let mut ends = vec![QuicEndpoint::client(&client, epoch)];

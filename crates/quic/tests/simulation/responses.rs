@@ -3,13 +3,14 @@
 use lowroad_quic::QuicClientCipher;
 
 use crate::http_peers::{HttpClient, HttpServer};
-use crate::network::{Faults, NetworkCounts, World};
+use crate::network::{Faults, NetworkCounts};
+use crate::null_world;
 
 const BODY_LEN: u64 = 100_000;
 
 /// A client asks for as many responses. Returns the counts, and the time in microseconds.
 fn run(seed: u64, workers: u8, requests: u64, faults: Faults) -> (NetworkCounts, u64) {
-    let mut world = World::new(seed, workers, faults);
+    let mut world = null_world(seed, workers, faults);
     world.connect(&QuicClientCipher::null());
     let (mut client, mut server) = (HttpClient::new(requests), HttpServer::new(BODY_LEN));
     world.run(&mut client, &mut server, |_, client, _| client.is_done());

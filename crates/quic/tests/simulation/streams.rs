@@ -7,6 +7,7 @@ use lowroad_quic::{
 
 use crate::http_peers::{HttpClient, HttpServer};
 use crate::network::{Application, Faults, TestEndpoint, World, config};
+use crate::null_world;
 
 const UPLOAD_LEN: usize = 3_000_000;
 
@@ -89,7 +90,7 @@ fn is_upload(bytes: &[u8]) -> bool {
 }
 
 fn world(faults: Faults) -> World {
-    let mut world = World::new(3, 1, faults);
+    let mut world = null_world(3, 1, faults);
     world.connect(&QuicClientCipher::null());
     world
 }
@@ -121,7 +122,7 @@ fn uploads_arrive_in_order_with_pauses_and_faults() {
             duplication: 50,
             ..Faults::default()
         };
-        let mut world = World::new(seed, 1, faults);
+        let mut world = null_world(seed, 1, faults);
         world.connect(&QuicClientCipher::null());
         let (mut client, mut server) = (Uploader::new(300_000), Receiver::default());
         world.run(&mut client, &mut server, |world, _, server| {
@@ -142,7 +143,7 @@ fn window_of_fast_uploads_grows() {
     let upload_us = |window_max: u32| {
         let mut config = config(3, 1, QuicCipher::null());
         config.settings.window_max = window_max;
-        let mut world = World::with_config(3, 1, Faults::default(), &config);
+        let mut world = World::new(3, 1, Faults::default(), &config);
         world.connect(&QuicClientCipher::null());
         let (mut client, mut server) = (Uploader::new(UPLOAD_LEN), Receiver::default());
         world.run(&mut client, &mut server, |_, _, server| server.is_ended);
@@ -252,7 +253,7 @@ fn both_sides_learn_the_end_and_forget_the_connection() {
 fn idle_connections_end_silently() {
     let mut config: QuicEndpointConfig = config(3, 1, QuicCipher::null());
     config.settings.idle_timeout_ms = 5000;
-    let mut world = World::with_config(3, 1, Faults::default(), &config);
+    let mut world = World::new(3, 1, Faults::default(), &config);
     world.connect(&QuicClientCipher::null());
     let (mut client, mut server) = (Uploader::new(10), Receiver::default());
     world.run(&mut client, &mut server, |_, _, _| false);
