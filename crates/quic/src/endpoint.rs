@@ -109,6 +109,12 @@ impl<P> QuicEndpoint<P> {
         self.handshakes
     }
 
+    /// The time of the turn.
+    #[must_use]
+    pub fn now_us(&self) -> u64 {
+        self.now_us
+    }
+
     pub(crate) fn instant(&self, now_us: u64) -> Instant {
         self.epoch + Duration::from_micros(now_us)
     }
