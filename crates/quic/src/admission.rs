@@ -16,6 +16,9 @@ pub struct QuicLimits {
     /// Datagrams of the endpoint itself that wait to be sent: refusals, Retry, versions, resets
     /// (`QuicCounters::dropped_answers`).
     pub answers_max: u32,
+    /// Bytes by which receive windows may exceed those of new connections, together
+    /// (`QuicCounters::withheld_windows`). A change applies to new endpoints.
+    pub windows_len_max: u64,
 }
 
 impl Default for QuicLimits {
@@ -25,6 +28,7 @@ impl Default for QuicLimits {
             handshakes_max: 1024,
             retry_from: 128,
             answers_max: 256,
+            windows_len_max: 256 << 20,
         }
     }
 }
@@ -85,6 +89,8 @@ pub struct QuicCounters {
     pub opened: u64,
     /// Handshakes that failed or timed out.
     pub failed: u64,
+    /// Handshakes given up after their time limit; they are also in `failed`.
+    pub handshake_timeouts: u64,
     /// Clients that had to prove their address.
     pub retried: u64,
     /// Connections refused, since there were too many.
@@ -97,6 +103,8 @@ pub struct QuicCounters {
     pub ignored: u64,
     /// Answers of the endpoint itself: refusals, Retry, versions, resets.
     pub answers: u64,
+    /// Receive windows that did not grow, since all of them had reached their limit.
+    pub withheld_windows: u64,
     /// Answers dropped, since too many waited to be sent.
     pub dropped_answers: u64,
 }

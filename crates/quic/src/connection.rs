@@ -9,7 +9,8 @@ use quinn_proto::{
 };
 
 use crate::event::{CloseReason, QuicEvent, StreamClosed};
-use crate::settings::{QuicSettings, WindowGrowth};
+use crate::receive_window::{WindowBudget, WindowGrowth};
+use crate::settings::QuicSettings;
 
 /// The progress of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,12 +40,14 @@ pub(crate) struct QuicConnection<P> {
     pub phase: ConnectionPhase,
     /// The connection is in the endpoint's queue, or being processed.
     pub is_touched: bool,
+    /// The time at which a handshake in progress is given up.
+    pub handshake_due_us: u64,
     /// Dropped with the connection.
     _permit: P,
     /// Streams with bytes to read.
     readable: VecDeque<u64>,
     unread: BTreeMap<u64, UnreadInput>,
-    growth: WindowGrowth,
+    pub growth: WindowGrowth,
     streams_max: u16,
     send_window: u64,
 }
@@ -55,6 +58,7 @@ impl<P> QuicConnection<P> {
             inner,
             phase: ConnectionPhase::Handshake,
             is_touched: false,
+            handshake_due_us: now_us + u64::from(settings.handshake_timeout_ms) * 1000,
             _permit: permit,
             readable: VecDeque::new(),
             unread: BTreeMap::new(),
@@ -65,7 +69,12 @@ impl<P> QuicConnection<P> {
     }
 
     /// The next event.
-    pub fn next_event(&mut self, settings: &QuicSettings, now_us: u64) -> Option<QuicEvent> {
+    pub fn next_event(
+        &mut self,
+        settings: &QuicSettings,
+        budget: &mut WindowBudget,
+        now_us: u64,
+    ) -> Option<QuicEvent> {
         loop {
             if let ConnectionPhase::Ending(reason) = self.phase {
                 self.phase = ConnectionPhase::Over;
@@ -84,7 +93,7 @@ impl<P> QuicConnection<P> {
         while self.phase == ConnectionPhase::Open
             && let Some(stream) = self.readable.pop_front()
         {
-            let event = self.read(stream, settings, now_us);
+            let event = self.read(stream, settings, budget, now_us);
             if event.is_some() {
                 return event;
             }
@@ -163,7 +172,13 @@ impl<P> QuicConnection<P> {
     }
 
     /// Reads the next bytes of a stream, and one part more, to know whether the stream ends.
-    fn read(&mut self, stream: u64, settings: &QuicSettings, now_us: u64) -> Option<QuicEvent> {
+    fn read(
+        &mut self,
+        stream: u64,
+        settings: &QuicSettings,
+        budget: &mut WindowBudget,
+        now_us: u64,
+    ) -> Option<QuicEvent> {
         let mut unread = self.unread.remove(&stream).unwrap_or_default();
         if unread.is_paused {
             self.unread.insert(stream, unread);
@@ -180,7 +195,7 @@ impl<P> QuicConnection<P> {
         let rtt_us = self.inner.rtt().as_micros() as u64;
         let window = self
             .growth
-            .record(read_len, now_us, rtt_us, settings.window_max);
+            .record(read_len, now_us, rtt_us, settings.window_max, budget);
         if let Some(window) = window {
             self.inner.set_receive_window(window.into());
         }

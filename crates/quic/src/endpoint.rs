@@ -4,13 +4,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quinn_proto::{Connection, ConnectionHandle, DatagramEvent, Endpoint, Incoming, Transmit};
+use quinn_proto::{
+    Connection, ConnectionHandle, DatagramEvent, Endpoint, Incoming, Transmit, VarInt,
+};
 
 use crate::admission::{Admission, ConnectionAttempt, QuicCounters, QuicLimits};
 use crate::config::{QuicCipher, QuicEndpointConfig};
 use crate::connection::{ConnectionPhase, QuicConnection};
 use crate::due_heap::DueHeap;
 use crate::event::{ConnectionKey, IncomingDatagram, OutgoingTrain, QuicEvent};
+use crate::receive_window::WindowBudget;
 use crate::settings::QuicSettings;
 
 /// The connections of one worker. A turn of the caller:
@@ -35,6 +38,7 @@ pub struct QuicEndpoint<P = ()> {
     /// Builds server configurations; `None`: a client.
     config: Option<QuicEndpointConfig>,
     counters: QuicCounters,
+    budget: WindowBudget,
     connection_count: u32,
     handshakes: u32,
     /// The zero of all times.
@@ -68,6 +72,10 @@ impl<P> QuicEndpoint<P> {
             limits: config.limits,
             config: None,
             counters: QuicCounters::default(),
+            budget: WindowBudget {
+                remaining: config.limits.windows_len_max,
+                withheld: 0,
+            },
             connection_count: 0,
             handshakes: 0,
             epoch,
@@ -94,7 +102,10 @@ impl<P> QuicEndpoint<P> {
     /// The counters.
     #[must_use]
     pub fn counters(&self) -> QuicCounters {
-        self.counters
+        QuicCounters {
+            withheld_windows: self.budget.withheld,
+            ..self.counters
+        }
     }
 
     /// Connections with state, also those whose handshake is in progress or whose end is not acknowledged.
@@ -274,7 +285,22 @@ impl<P> QuicEndpoint<P> {
             if let Some(connection) = self.find(key) {
                 connection.inner.handle_timeout(now);
                 self.touch(key);
+                self.limit_handshake(key);
             }
+        }
+    }
+
+    /// Gives up a handshake after its time limit.
+    fn limit_handshake(&mut self, key: ConnectionKey) {
+        let (now, now_us) = (self.instant(self.now_us), self.now_us);
+        if let Some(connection) = self.find(key)
+            && connection.phase == ConnectionPhase::Handshake
+            && connection.handshake_due_us <= now_us
+        {
+            // Clients that do not receive this are told by a stateless reset later.
+            connection.close(now, VarInt::from_u32(0), "the handshake took too long");
+            self.counters.handshake_timeouts += 1;
+            self.record_handshake(false);
         }
     }
 
@@ -294,7 +320,7 @@ impl<P> QuicEndpoint<P> {
     pub fn next_event(&mut self, key: ConnectionKey) -> Option<QuicEvent> {
         let connection = self.connections.get_mut(key.0 as usize)?.as_deref_mut()?;
         let phase = connection.phase;
-        let event = connection.next_event(&self.settings, self.now_us);
+        let event = connection.next_event(&self.settings, &mut self.budget, self.now_us);
         if phase == ConnectionPhase::Handshake && connection.phase != phase {
             let is_open = connection.phase == ConnectionPhase::Open;
             self.record_handshake(is_open);
@@ -332,6 +358,8 @@ impl<P> QuicEndpoint<P> {
         }
         connection.is_touched = false;
         let due = connection.inner.poll_timeout();
+        let is_handshake = connection.phase == ConnectionPhase::Handshake;
+        let handshake_due_us = is_handshake.then_some(connection.handshake_due_us);
         let is_gone = connection.inner.is_drained() && connection.phase == ConnectionPhase::Over;
         if is_gone {
             self.remove(key);
@@ -342,6 +370,7 @@ impl<P> QuicEndpoint<P> {
             let due = due.saturating_duration_since(self.epoch);
             due.as_nanos().div_ceil(1000) as u64
         });
+        let due_us = due_us.into_iter().chain(handshake_due_us).min();
         self.due.set(key.0, due_us);
         None
     }
@@ -366,8 +395,9 @@ impl<P> QuicEndpoint<P> {
     fn remove(&mut self, key: ConnectionKey) {
         self.due.set(key.0, None);
         if let Some(connection) = self.connections.get_mut(key.0 as usize)
-            && connection.take().is_some()
+            && let Some(connection) = connection.take()
         {
+            connection.growth.release(&mut self.budget);
             self.connection_count -= 1;
             let drained = quinn_proto::EndpointEvent::drained();
             _ = self

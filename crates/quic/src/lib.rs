@@ -25,6 +25,7 @@ mod endpoint;
 mod event;
 mod keys;
 pub mod null_cipher;
+mod receive_window;
 mod settings;
 pub mod steering;
 mod stream_calls;

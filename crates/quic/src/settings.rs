@@ -1,4 +1,4 @@
-//! Settings and limits of connections, and their translation for `quinn-proto`.
+//! Settings of connections, and their translation for `quinn-proto`.
 
 use std::sync::Arc;
 
@@ -26,6 +26,8 @@ pub struct QuicSettings {
     pub send_window_max: u32,
     /// Milliseconds without packets after which a connection ends silently (RFC 9000 §10.1).
     pub idle_timeout_ms: u32,
+    /// Milliseconds within which a handshake must complete (`QuicCounters::handshake_timeouts`).
+    pub handshake_timeout_ms: u32,
     /// The largest payload of a UDP datagram that path MTU discovery tries.
     pub datagram_len_max: u16,
 }
@@ -42,6 +44,7 @@ impl Default for QuicSettings {
             send_window_first: 64 << 10,
             send_window_max: 8 << 20,
             idle_timeout_ms: 30_000,
+            handshake_timeout_ms: 10_000,
             // Ethernet less the headers of IPv6 and UDP.
             datagram_len_max: 1452,
         }
@@ -66,59 +69,5 @@ impl QuicSettings {
             // RFC 9221 is not offered.
             .datagram_receive_buffer_size(None);
         Arc::new(config)
-    }
-}
-
-/// The growth of a connection's receive window: it doubles if the client fills it within four round trips, since then
-/// the window, not the path, limits an upload.
-#[derive(Debug)]
-pub(crate) struct WindowGrowth {
-    window: u32,
-    /// Bytes read since `since_us`.
-    read_len: u64,
-    since_us: u64,
-}
-
-impl WindowGrowth {
-    pub fn new(settings: &QuicSettings, now_us: u64) -> WindowGrowth {
-        WindowGrowth {
-            window: settings.window_first,
-            read_len: 0,
-            since_us: now_us,
-        }
-    }
-
-    /// Records read bytes. Returns the new window if it grows.
-    pub fn record(&mut self, len: u64, now_us: u64, rtt_us: u64, max: u32) -> Option<u32> {
-        self.read_len += len;
-        if self.read_len < u64::from(self.window) {
-            return None;
-        }
-        let passed_us = now_us.saturating_sub(self.since_us);
-        self.read_len = 0;
-        self.since_us = now_us;
-        let is_limiting = passed_us <= rtt_us.saturating_mul(4) && self.window < max;
-        is_limiting.then(|| {
-            self.window = self.window.saturating_mul(2).min(max);
-            self.window
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn window_grows_for_fast_clients_up_to_the_maximum() {
-        let settings = QuicSettings::default();
-        let mut growth = WindowGrowth::new(&settings, 0);
-        let max = settings.window_max;
-        assert_eq!(growth.record(100_000, 1000, 50_000, max), None);
-        assert_eq!(growth.record(31_072, 200_000, 50_000, max), Some(256 << 10));
-        // Slow: a window in more than four round trips.
-        assert_eq!(growth.record(256 << 10, 400_001, 50_000, max), None);
-        let grown = (0..10).filter_map(|_| growth.record(u64::from(max), 400_001, 50_000, max));
-        assert_eq!(grown.last(), Some(max));
     }
 }

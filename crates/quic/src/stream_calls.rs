@@ -1,5 +1,6 @@
 //! Calls of the application for streams and connections.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -100,6 +101,12 @@ impl<P> QuicEndpoint<P> {
         {
             self.record_handshake(false);
         }
+    }
+
+    /// The address of the peer. It changes when the client migrates, so it is to be asked for each request.
+    pub fn peer_address(&mut self, key: ConnectionKey) -> Option<SocketAddr> {
+        self.find(key)
+            .map(|connection| connection.inner.remote_address())
     }
 
     /// The negotiated values of TLS, once the handshake is complete; `None` without cryptography.

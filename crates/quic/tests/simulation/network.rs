@@ -27,6 +27,8 @@ pub struct Faults {
     /// Datagrams that are delayed by a further latency.
     pub reordering: u64,
     pub latency_us: u64,
+    /// Datagrams with a changed bit, or cut.
+    pub corruption: u64,
     /// Datagrams of more bytes are lost.
     pub mtu: usize,
     /// The client's address changes as often.
@@ -40,6 +42,7 @@ impl Default for Faults {
             duplication: 0,
             reordering: 0,
             latency_us: 10_000,
+            corruption: 0,
             mtu: 1500,
             rebinding_us: None,
         }
@@ -81,6 +84,7 @@ pub struct NetworkCounts {
     pub datagrams: u64,
     pub lost: u64,
     pub duplicated: u64,
+    pub corrupted: u64,
     pub oversized: u64,
     /// Datagrams that one worker passed to another.
     pub steered: u64,
@@ -264,6 +268,10 @@ impl World {
         self.counts.duplicated += copies - 1;
         for copy in 0..copies {
             let is_late = self.happens(self.faults.reordering);
+            let bytes = match self.happens(self.faults.corruption) {
+                true => self.corrupted(bytes),
+                false => bytes.to_vec(),
+            };
             let delay_us = self.faults.latency_us * (1 + u64::from(is_late));
             self.flying.push(Reverse(Flight {
                 at_us: self.now_us + delay_us,
@@ -273,9 +281,22 @@ impl World {
                     0 => self.client_address(),
                     _ => SERVER.parse().expect("an address"),
                 },
-                bytes: bytes.to_vec(),
+                bytes,
             }));
         }
+    }
+
+    fn corrupted(&mut self, bytes: &[u8]) -> Vec<u8> {
+        self.counts.corrupted += 1;
+        let (mut bytes, random) = (bytes.to_vec(), self.random() as usize);
+        let place = (random >> 4) % bytes.len();
+        match random & 3 {
+            0 => bytes.truncate(place),
+            // Headers are short, and rarely hit otherwise.
+            1 => bytes[place % 20] ^= 1 << (random >> 40 & 7),
+            _ => bytes[place] ^= 1 << (random >> 40 & 7),
+        }
+        bytes
     }
 
     fn deliver(&mut self, server: &mut impl Application) {

@@ -44,6 +44,18 @@ fn responses_arrive_despite_duplication_and_reordering() {
 }
 
 #[test]
+fn corrupted_datagrams_are_discarded() {
+    for seed in 1..20 {
+        let corruption = Faults {
+            corruption: 100,
+            ..faults(10, 10, 10)
+        };
+        let (counts, _) = run(seed, 2, 10, corruption);
+        assert!(counts.corrupted > 0, "{counts:?}");
+    }
+}
+
+#[test]
 fn responses_arrive_when_the_client_changes_its_address() {
     // The new address has another worker, which passes the datagrams to the connection's worker.
     let rebinding = Faults {

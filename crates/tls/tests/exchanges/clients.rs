@@ -10,13 +10,14 @@ use rcgen::{
 
 use crate::pair::{Exchange, SideFailure, clock, load, settings, tickets, trust};
 
-struct ClientCa {
-    pem: String,
+/// An authority for client certificates.
+pub struct ClientCa {
+    pub pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl ClientCa {
-    fn new(name: &str) -> ClientCa {
+    pub fn new(name: &str) -> ClientCa {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -26,7 +27,7 @@ impl ClientCa {
         ClientCa { pem, issuer }
     }
 
-    fn sign(&self, days: i32) -> CertificatePair {
+    pub fn sign(&self, days: i32) -> CertificatePair {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(["alice.example".to_owned()]).unwrap();
         params.distinguished_name = rcgen::DistinguishedName::new();
@@ -49,7 +50,8 @@ fn acceptor(clients: ClientVerification, tickets: Option<TicketService>) -> TlsA
     TlsAcceptor::new(&settings).unwrap()
 }
 
-fn connector(identity: Option<&CertificatePair>) -> ClientConnector {
+/// A client with a certificate.
+pub fn connector(identity: Option<&CertificatePair>) -> ClientConnector {
     ClientConnector::new(&trust(), &["http/1.1"], identity, 16, clock()).unwrap()
 }
 

@@ -11,6 +11,7 @@ mod histories;
 mod kernel;
 mod pair;
 mod peers;
+mod quic;
 mod raw;
 mod resumption;
 mod settled;
