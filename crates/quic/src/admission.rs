@@ -68,6 +68,7 @@ impl QuicLimits {
         attempt: &ConnectionAttempt,
         counters: &mut QuicCounters,
     ) -> Option<Admission<P>> {
+        // A refusal of the whole endpoint needs no proof of the address.
         if attempt.connections >= self.connections_max {
             counters.refused_connections += 1;
             return Some(Admission::Refuse);
@@ -76,6 +77,7 @@ impl QuicLimits {
             counters.refused_handshakes += 1;
             return Some(Admission::Refuse);
         }
+        // Attackers with false addresses never get beyond this, so that others keep the rest of the handshakes.
         (!attempt.is_validated && attempt.handshakes >= self.retry_from).then_some(Admission::Retry)
     }
 }

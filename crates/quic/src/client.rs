@@ -79,6 +79,7 @@ impl<P> QuicEndpoint<P> {
             .transport_config(settings.transport())
             .token_store(cipher.tokens.clone())
             .initial_dst_cid_provider(Arc::new(move || quinn_proto::ConnectionId::new(&first_id)));
+        // The time of the turn: a client connects between `advance` and `emit`.
         let (endpoint, now) = self.inner();
         let (handle, connection) = endpoint.connect(now, config, to, server_name)?;
         Ok(self.add(handle, connection, permit))

@@ -61,6 +61,7 @@ impl QuicEndpointConfig {
     pub(crate) fn endpoint(&self) -> EndpointConfig {
         let mut config = EndpointConfig::new(Arc::new(ResetKey(self.keys.reset.clone())));
         let (key, place) = (self.keys.connection_ids(), self.place);
+        // The generator of identifiers must not reveal the state of the other one.
         let ids = derived(&self.seed, b"lowroad quic id seed");
         config
             .supported_versions(vec![VERSION_1])
@@ -76,6 +77,7 @@ impl QuicEndpointConfig {
         let token_key = Arc::new(TokenKey(self.keys.token.clone()));
         let mut config = ServerConfig::new(self.cipher.0.clone(), token_key);
         let mut tokens = ValidationTokenConfig::default();
+        // One token is enough: a client that opens several connections at once proves its address once.
         tokens
             .lifetime(TOKEN_LIFETIME)
             .log(self.used_tokens.clone())

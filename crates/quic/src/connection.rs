@@ -8,7 +8,7 @@ use quinn_proto::{
     Connection, Dir, Event, ReadError, SendStream, StreamEvent, StreamId, VarInt, WriteError,
 };
 
-use crate::event::{CloseReason, QuicEvent, StreamClosed};
+use crate::event::{CloseReason, QuicEvent, QuicStreamClosed};
 use crate::receive_window::{WindowBudget, WindowGrowth};
 use crate::settings::QuicSettings;
 
@@ -78,6 +78,7 @@ impl<P> QuicConnection<P> {
         loop {
             if let ConnectionPhase::Ending(reason) = self.phase {
                 self.phase = ConnectionPhase::Over;
+                // The connection may stay for three timeouts more, without these bytes.
                 self.readable = VecDeque::new();
                 self.unread = BTreeMap::new();
                 return Some(QuicEvent::Over(reason));
@@ -86,6 +87,7 @@ impl<P> QuicConnection<P> {
                 break;
             };
             let translated = self.translate(event, settings);
+            // Events of streams may follow the end.
             if translated.is_some() && self.phase != ConnectionPhase::Over {
                 return translated;
             }
@@ -93,6 +95,7 @@ impl<P> QuicConnection<P> {
         while self.phase == ConnectionPhase::Open
             && let Some(stream) = self.readable.pop_front()
         {
+            // Streams that are paused or have nothing to read are skipped.
             let event = self.read(stream, settings, budget, now_us);
             if event.is_some() {
                 return event;
@@ -119,6 +122,7 @@ impl<P> QuicConnection<P> {
                 None
             }
             Event::Stream(StreamEvent::Opened { dir }) => {
+                // The first bytes of a stream are announced with the stream only.
                 while let Some(id) = self.inner.streams().accept(dir) {
                     self.queue_reading(id.into());
                 }
@@ -153,6 +157,7 @@ impl<P> QuicConnection<P> {
     }
 
     fn queue_reading(&mut self, stream: u64) {
+        // Each packet announces its streams; the queue is as short as the number of open streams.
         if !self.readable.contains(&stream) {
             self.readable.push_back(stream);
         }
@@ -166,6 +171,7 @@ impl<P> QuicConnection<P> {
             return None;
         }
         let code = self.inner.recv_stream(id).received_reset().ok().flatten()?;
+        // The client has given up what waits here.
         self.unread.remove(&stream);
         let code = code.into_inner();
         Some(QuicEvent::Reset { stream, code })
@@ -185,6 +191,7 @@ impl<P> QuicConnection<P> {
             return None;
         }
         let mut read_len = 0;
+        // Only two parts are taken at once: bytes that QUIC keeps hold the window.
         if !unread.is_ended && unread.parts.len() < 2 {
             let reset = read_parts(&mut self.inner, stream, &mut unread, &mut read_len);
             // Bytes before a reset may be discarded (RFC 9000 §3.2).
@@ -237,15 +244,16 @@ impl<P> QuicConnection<P> {
     }
 
     /// Discards the rest of a stream, and asks the peer not to send it.
-    pub fn stop_reading(&mut self, stream: u64, code: VarInt) -> Result<(), StreamClosed> {
+    pub fn stop_reading(&mut self, stream: u64, code: VarInt) -> Result<(), QuicStreamClosed> {
         self.unread.remove(&stream);
+        // A read of a stopped stream is an error.
         self.readable.retain(|queued| *queued != stream);
         let id = stream_id(stream)?;
         if id.dir() == Dir::Uni && id.initiator() == self.inner.side() {
-            return Err(StreamClosed);
+            return Err(QuicStreamClosed);
         }
         let stopped = self.inner.recv_stream(id).stop(code);
-        stopped.map_err(|_| StreamClosed)
+        stopped.map_err(|_| QuicStreamClosed)
     }
 
     /// Writes parts. Returns the bytes taken; the rest stays in `parts`.
@@ -254,11 +262,12 @@ impl<P> QuicConnection<P> {
         stream: u64,
         parts: &mut [Bytes],
         settings: &QuicSettings,
-    ) -> Result<usize, StreamClosed> {
+    ) -> Result<usize, QuicStreamClosed> {
         // As many bytes as two round trips carry keep the connection busy; more would only occupy memory.
         let wanted = self.inner.congestion_state().window().saturating_mul(2);
         let first = u64::from(settings.send_window_first);
         let wanted = wanted.clamp(first, first.max(settings.send_window_max.into()));
+        // A change wakes streams that the smaller window has blocked.
         if wanted != self.send_window {
             self.send_window = wanted;
             self.inner.set_send_window(wanted);
@@ -273,26 +282,28 @@ impl<P> QuicConnection<P> {
                 }
                 // Written again after a partial write, so that `Writable` follows.
                 Ok(_) | Err(WriteError::Blocked) => break,
-                Err(_) => return Err(StreamClosed),
+                Err(_) => return Err(QuicStreamClosed),
             }
         }
         Ok(taken)
     }
 
     /// Ends a stream after the written bytes.
-    pub fn finish(&mut self, stream: u64) -> Result<(), StreamClosed> {
-        self.sender(stream)?.finish().map_err(|_| StreamClosed)
+    pub fn finish(&mut self, stream: u64) -> Result<(), QuicStreamClosed> {
+        self.sender(stream)?.finish().map_err(|_| QuicStreamClosed)
     }
 
     /// Discards unsent bytes of a stream, and ends it with an error code.
-    pub fn reset(&mut self, stream: u64, code: VarInt) -> Result<(), StreamClosed> {
-        self.sender(stream)?.reset(code).map_err(|_| StreamClosed)
+    pub fn reset(&mut self, stream: u64, code: VarInt) -> Result<(), QuicStreamClosed> {
+        self.sender(stream)?
+            .reset(code)
+            .map_err(|_| QuicStreamClosed)
     }
 
-    fn sender(&mut self, stream: u64) -> Result<SendStream<'_>, StreamClosed> {
+    fn sender(&mut self, stream: u64) -> Result<SendStream<'_>, QuicStreamClosed> {
         let id = stream_id(stream)?;
         if id.dir() == Dir::Uni && id.initiator() != self.inner.side() {
-            return Err(StreamClosed);
+            return Err(QuicStreamClosed);
         }
         Ok(self.inner.send_stream(id))
     }
@@ -304,6 +315,10 @@ impl<P> QuicConnection<P> {
             .close(now, code, Bytes::from_static(reason.as_bytes()));
         self.phase = match self.phase {
             ConnectionPhase::Open => ConnectionPhase::Ending(CloseReason::Local),
+            // The caller knows a connection that it has opened itself.
+            ConnectionPhase::Handshake if self.inner.side().is_client() => {
+                ConnectionPhase::Ending(CloseReason::Local)
+            }
             ConnectionPhase::Handshake => ConnectionPhase::Over,
             ended => ended,
         };
@@ -328,6 +343,7 @@ fn read_parts(
                 *read_len += chunk.bytes.len() as u64;
                 unread.parts.push_back(chunk.bytes);
             }
+            // `quinn-proto` has forgotten the stream; another read would fail.
             Ok(None) => unread.is_ended = true,
             Err(ReadError::Blocked) => break,
             Err(ReadError::Reset(code)) => {
@@ -342,7 +358,7 @@ fn read_parts(
 }
 
 /// The stream of an identifier, if it is one (RFC 9000 §16: 62 bits).
-pub(crate) fn stream_id(stream: u64) -> Result<StreamId, StreamClosed> {
-    let id = VarInt::from_u64(stream).map_err(|_| StreamClosed)?;
+pub(crate) fn stream_id(stream: u64) -> Result<StreamId, QuicStreamClosed> {
+    let id = VarInt::from_u64(stream).map_err(|_| QuicStreamClosed)?;
     Ok(StreamId::from(id))
 }

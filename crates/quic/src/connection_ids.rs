@@ -78,6 +78,7 @@ impl ConnectionIdKey {
     pub(crate) fn hash(&self, random: [u8; RANDOM_LEN]) -> u32 {
         let [a, b, c, d, e, f] = random;
         let mut hash = u32::from_be_bytes([a, b, c, d]).wrapping_add(self.start);
+        // A multiplication moves differences up, a shift down: after three rounds each bit depends on all others.
         hash ^= hash >> 15;
         hash = hash.wrapping_mul(self.factors[0]);
         hash = hash.wrapping_add(u32::from(u16::from_be_bytes([e, f])));
@@ -131,6 +132,7 @@ impl WorkerIds {
             if let Some(random) = self.output.pop() {
                 return random;
             }
+            // One tag of 32 bytes has the random bytes of five identifiers, as many as a handshake needs.
             let tag = hmac::sign(&self.seed, &self.counter.to_be_bytes());
             self.counter += 1;
             let (parts, _) = tag.as_ref().as_chunks();

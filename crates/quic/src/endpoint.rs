@@ -146,6 +146,7 @@ impl<P> QuicEndpoint<P> {
         connection: Connection,
         permit: P,
     ) -> ConnectionKey {
+        // Handles are indices of a slab, so the table has no large gaps.
         if self.connections.len() <= handle.0 {
             self.connections.resize_with(handle.0 + 1, || None);
         }
@@ -191,6 +192,7 @@ impl<P> QuicEndpoint<P> {
             None => {}
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 let key = ConnectionKey(handle.0 as u32);
+                // Events are gathered after all datagrams of the turn, so that one acknowledgement answers them.
                 if let Some(connection) = self.find(key) {
                     connection.inner.handle_event(event);
                     self.touch(key);
@@ -214,6 +216,7 @@ impl<P> QuicEndpoint<P> {
             handshakes: self.handshakes,
         };
         let admission = match self.limits.check(&attempt, &mut self.counters) {
+            // The caller's decision may cost locks that are shared by workers.
             Some(limited) => limited,
             None => {
                 let admission = admit(&attempt);
@@ -224,6 +227,7 @@ impl<P> QuicEndpoint<P> {
         let mut answer = Vec::new();
         match admission {
             Admission::Accept(permit) => self.accept(incoming, permit),
+            // A client that has answered a Retry must not get another one (RFC 9000 §17.2.5.2).
             Admission::Retry if incoming.may_retry() => {
                 self.counters.retried += 1;
                 if let Ok(transmit) = self.endpoint.retry(incoming, &mut answer) {
@@ -248,6 +252,7 @@ impl<P> QuicEndpoint<P> {
             Ok((handle, connection)) => {
                 self.add(handle, connection, permit);
             }
+            // The permit is dropped here.
             Err(fault) => {
                 self.counters.failed += 1;
                 if let Some(transmit) = fault.response {
@@ -259,6 +264,7 @@ impl<P> QuicEndpoint<P> {
 
     fn push_answer(&mut self, transmit: Transmit, bytes: Vec<u8>) {
         if self.answers.len() as u32 >= self.limits.answers_max {
+            // The client repeats its datagram.
             self.counters.dropped_answers += 1;
             return;
         }
@@ -321,6 +327,7 @@ impl<P> QuicEndpoint<P> {
         let connection = self.connections.get_mut(key.0 as usize)?.as_deref_mut()?;
         let phase = connection.phase;
         let event = connection.next_event(&self.settings, &mut self.budget, self.now_us);
+        // The phase changes only here, and by `close`.
         if phase == ConnectionPhase::Handshake && connection.phase != phase {
             let is_open = connection.phase == ConnectionPhase::Open;
             self.record_handshake(is_open);
@@ -348,6 +355,7 @@ impl<P> QuicEndpoint<P> {
     ) -> Option<OutgoingTrain> {
         out.clear();
         let now = self.instant(now_us);
+        // New identifiers are part of the datagrams.
         self.exchange_endpoint_events(key);
         let connection = self.find(key)?;
         if let Some(transmit) = connection
@@ -356,10 +364,12 @@ impl<P> QuicEndpoint<P> {
         {
             return Some(OutgoingTrain::new(&transmit));
         }
+        // Only now, so that writes of the caller in between do not touch the connection again.
         connection.is_touched = false;
         let due = connection.inner.poll_timeout();
         let is_handshake = connection.phase == ConnectionPhase::Handshake;
         let handshake_due_us = is_handshake.then_some(connection.handshake_due_us);
+        // Until then late datagrams are answered with the close, and the slot is not reused.
         let is_gone = connection.inner.is_drained() && connection.phase == ConnectionPhase::Over;
         if is_gone {
             self.remove(key);

@@ -139,4 +139,4 @@ impl CloseReason {
 
 /// The stream is closed, or has never been open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StreamClosed;
+pub struct QuicStreamClosed;

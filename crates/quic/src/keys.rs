@@ -26,6 +26,7 @@ impl QuicKeys {
     #[must_use]
     pub fn new(secret: &[u8; 32]) -> QuicKeys {
         let derive = |label: &[u8]| derived(secret, label);
+        // Separate labels: a weak use of one key must not endanger the others.
         let mut ids = [0; 16];
         ids.copy_from_slice(&derive(b"lowroad quic connection ids")[..16]);
         let salt = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]);

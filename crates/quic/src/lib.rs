@@ -38,7 +38,8 @@ pub use self::config::{QuicCipher, QuicEndpointConfig};
 pub use self::connection_ids::{CONNECTION_ID_LEN, ConnectionIdKey, WORKERS_MAX, WorkerPlace};
 pub use self::endpoint::QuicEndpoint;
 pub use self::event::{
-    CloseReason, ConnectionKey, EcnBits, IncomingDatagram, OutgoingTrain, QuicEvent, StreamClosed,
+    CloseReason, ConnectionKey, EcnBits, IncomingDatagram, OutgoingTrain, QuicEvent,
+    QuicStreamClosed,
 };
 pub use self::keys::QuicKeys;
 pub use self::settings::QuicSettings;

@@ -37,6 +37,7 @@ impl PacketKey for NullKey {
         let (header, payload) = buf.split_at_mut(header_len);
         let (content, tag) = payload.split_at_mut(payload.len() - TAG_LEN);
         let sum = checksum(self.0, &[&packet.to_be_bytes(), header, content]);
+        // Tags have the length of real ones, so that packets have, too.
         tag.fill(0);
         tag[..8].copy_from_slice(&sum.to_be_bytes());
     }
@@ -117,6 +118,7 @@ impl NullSession {
     fn new(side: Side, params: &TransportParameters) -> NullSession {
         let mut encoded = Vec::new();
         params.write(&mut encoded);
+        // The length comes first, since a message may arrive in parts.
         let mut hello = (encoded.len() as u16).to_be_bytes().to_vec();
         hello.append(&mut encoded);
         NullSession {
@@ -194,6 +196,7 @@ impl Session for NullSession {
                 self.step = HandshakeStep::Keys;
                 Some(keys(1))
             }
+            // The server's message proves that it has the client's parameters.
             (HandshakeStep::Keys, Side::Client) if !self.has_finished => None,
             (HandshakeStep::Keys, side) => {
                 buf.extend_from_slice(FINISHED);
@@ -252,6 +255,7 @@ impl ClientConfig for NullCipher {
 
 impl HmacKey for NullCipher {
     fn sign(&self, data: &[u8], signature_out: &mut [u8]) {
+        // Repeated to the length of a signature.
         let sum = checksum(3, &[data]).to_be_bytes();
         for (byte, sum) in signature_out.iter_mut().zip(sum.iter().cycle()) {
             *byte = *sum;

@@ -69,9 +69,11 @@ impl SteeringTable {
     }
 
     fn route_place(&self, place: WorkerPlace, is_long: bool) -> QuicRoute {
+        // Most datagrams: the kernel distributes by addresses, and few clients change theirs.
         if place == self.here {
             return QuicRoute::Here;
         }
+        // A worker that is gone may be known from a configuration with more workers.
         let is_own = place.generation == self.here.generation;
         match is_own {
             true if place.worker < self.workers => QuicRoute::Worker(place.worker),

@@ -8,7 +8,7 @@ use lowroad_tls::quic::HandshakeSummary;
 use quinn_proto::{Dir, VarInt};
 
 use crate::endpoint::QuicEndpoint;
-use crate::event::{ConnectionKey, StreamClosed};
+use crate::event::{ConnectionKey, QuicStreamClosed};
 
 impl<P> QuicEndpoint<P> {
     /// Opens a stream of this side. `None`: the peer allows no more.
@@ -30,10 +30,12 @@ impl<P> QuicEndpoint<P> {
         key: ConnectionKey,
         stream: u64,
         parts: &mut [Bytes],
-    ) -> Result<usize, StreamClosed> {
+    ) -> Result<usize, QuicStreamClosed> {
         self.touch(key);
         let slot = self.connections.get_mut(key.0 as usize);
-        let connection = slot.and_then(Option::as_deref_mut).ok_or(StreamClosed)?;
+        let connection = slot
+            .and_then(Option::as_deref_mut)
+            .ok_or(QuicStreamClosed)?;
         connection.write(stream, parts, &self.settings)
     }
 
@@ -41,9 +43,9 @@ impl<P> QuicEndpoint<P> {
     ///
     /// # Errors
     /// The stream is closed.
-    pub fn finish(&mut self, key: ConnectionKey, stream: u64) -> Result<(), StreamClosed> {
+    pub fn finish(&mut self, key: ConnectionKey, stream: u64) -> Result<(), QuicStreamClosed> {
         self.touch(key);
-        self.find(key).ok_or(StreamClosed)?.finish(stream)
+        self.find(key).ok_or(QuicStreamClosed)?.finish(stream)
     }
 
     /// Gives back bytes of `QuicEvent::Bytes` that can't be processed yet, and the end with them. The stream has no
@@ -71,9 +73,9 @@ impl<P> QuicEndpoint<P> {
         key: ConnectionKey,
         stream: u64,
         code: u64,
-    ) -> Result<(), StreamClosed> {
+    ) -> Result<(), QuicStreamClosed> {
         self.touch(key);
-        let connection = self.find(key).ok_or(StreamClosed)?;
+        let connection = self.find(key).ok_or(QuicStreamClosed)?;
         connection.stop_reading(stream, error_code(code))
     }
 
@@ -86,9 +88,9 @@ impl<P> QuicEndpoint<P> {
         key: ConnectionKey,
         stream: u64,
         code: u64,
-    ) -> Result<(), StreamClosed> {
+    ) -> Result<(), QuicStreamClosed> {
         self.touch(key);
-        let connection = self.find(key).ok_or(StreamClosed)?;
+        let connection = self.find(key).ok_or(QuicStreamClosed)?;
         connection.reset(stream, error_code(code))
     }
 

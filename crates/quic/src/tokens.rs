@@ -28,6 +28,7 @@ struct TokenGenerations {
 impl TokenGenerations {
     /// Whether the token is new.
     fn insert(&mut self, nonce: u128) -> bool {
+        // A token of the previous generation stays there, so that it is forgotten with it.
         if self.previous.contains(&nonce) || !self.current.insert(nonce) {
             return false;
         }

@@ -92,6 +92,7 @@ fn connect(world: &mut World, cipher: &QuicClientCipher, requests: u64, count: u
         // The last acknowledgements.
         world.run_for(&mut client, &mut server, 30_000);
     }
+    // The server's connections do not notice.
     let client = config(1, 0, QuicCipher::null());
     world.ends[0] = QuicEndpoint::client(&client, Instant::now());
 }

@@ -197,6 +197,7 @@ impl HttpConnection {
                     true => _ = self.server.whole_body(stream, len),
                     false => unsent.is_end = true,
                 }
+                // A refused upload is not read to its end.
                 self.server.discard_body(stream);
             }
             HttpAction::Abort(stream, code) => {
@@ -238,6 +239,7 @@ impl HttpConnection {
     }
 
     fn queue_own_streams(&mut self, endpoint: &mut QuicEndpoint, key: ConnectionKey) {
+        // The client allows streams of the server with its first parameters.
         if self.own_streams.is_none() {
             let streams = [endpoint.open(key, false), endpoint.open(key, false)];
             self.own_streams = streams[0].zip(streams[1]).map(|(one, two)| [one, two]);

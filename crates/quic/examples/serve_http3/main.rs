@@ -96,6 +96,7 @@ fn serve(socket: &UdpSocket, config: QuicEndpointConfig, clock: &TlsClock) -> io
     let mut connections: BTreeMap<ConnectionKey, HttpConnection> = BTreeMap::new();
     let (mut buffer, mut out) = (vec![0; 65_536], Vec::new());
     loop {
+        // The timeout of a socket must not be zero.
         let due_us = endpoint.due_us().unwrap_or(u64::MAX);
         let wait_us = due_us.saturating_sub(now_us()).clamp(1, WAIT_MAX_US);
         socket.set_read_timeout(Some(Duration::from_micros(wait_us)))?;

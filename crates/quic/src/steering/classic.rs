@@ -91,6 +91,7 @@ pub fn program(key: &ConnectionIdKey) -> Vec<ClassicInstruction> {
         step(LOAD_WORD, 2),
         step(ADD, key.start),
     ];
+    // X serves the shifts, so the offset is loaded again for the last bytes.
     program.extend(xor_shift(15));
     program.extend([
         step(XOR_X, 0),
@@ -140,6 +141,7 @@ mod tests {
     /// Interprets a program. A load beyond the datagram ends it with 0, as in the kernel.
     fn run(program: &[ClassicInstruction], datagram: &[u8]) -> u32 {
         let (mut a, mut x, mut memory, mut at) = (0_u32, 0_u32, [0_u32; 16], 0);
+        // Words are in network order.
         let load = |offset: u32, len: usize| {
             let bytes = datagram.get(offset as usize..)?.get(..len)?;
             let fold = |sum: u32, byte: &u8| sum << 8 | u32::from(*byte);
@@ -200,6 +202,7 @@ mod tests {
                 generation: round % 3 == 0,
                 worker: (round % 128) as u8,
             };
+            // Six of eight bytes.
             let [_, bytes @ ..] = (random ^ random >> 31).to_be_bytes();
             let [_, bytes @ ..] = bytes;
             let id = match round % 5 {
@@ -213,6 +216,7 @@ mod tests {
             let long = [&[0xc3, 0, 0, 0, 1, 8][..], &id, &[9; 20]].concat();
             assert_eq!(run(&program, &long), wanted);
         }
+        // An identifier of another length is the client's; a datagram that is too short ends the program.
         let other_len = [&[0xc3, 0, 0, 0, 1, 9][..], &[1; 30]].concat();
         assert_eq!(run(&program, &other_len), ANY_SOCKET);
         assert_eq!(run(&program, &[0x40, 1]), 0);

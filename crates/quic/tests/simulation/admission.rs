@@ -201,6 +201,7 @@ fn permits_are_dropped_with_connections_and_failed_handshakes() {
         (world.ends[1].handshakes(), Rc::strong_count(&server.permit)),
         (1, 2)
     );
+    // From now on nothing arrives.
     world.faults.loss = 1000;
     world.run(&mut client, &mut server, |_, _, _| false);
     assert_eq!(
@@ -218,6 +219,7 @@ fn a_process_with_the_same_keys_resets_lost_connections() {
         Recorder::new(Admission::Accept),
     );
     attempt(&mut world, &QuicClientCipher::null(), &mut server);
+    // Only the keys are the same.
     let config = QuicEndpointConfig {
         seed: [9; 32],
         ..limited(QuicLimits::default())
@@ -250,6 +252,7 @@ fn unknown_versions_are_negotiated_and_garbage_is_dropped() {
         let mut out = Vec::new();
         server.emit_answer(&mut out).map(|_| out)
     };
+    // A reserved version, for tests of this kind (RFC 9000 §15).
     let mut unknown = vec![0xc0, 0x1a, 0x2a, 0x3a, 0x4a, 8];
     unknown.resize(1200, 1);
     let versions = answer(&unknown).expect("an answer");

@@ -102,6 +102,7 @@ impl ServerConnection {
     /// Writes what QUIC takes; the rest waits for `QuicEvent::Writable`.
     fn flush(&mut self, endpoint: &mut TestEndpoint, key: ConnectionKey) {
         for (stream, (parts, is_end)) in &mut self.unsent {
+            // Written at once even if QUIC takes a part only.
             endpoint.write(key, *stream, parts).expect("open");
             parts.retain(|part| !part.is_empty());
             if parts.is_empty() && std::mem::take(is_end) {
@@ -199,6 +200,7 @@ impl HttpClient {
     }
 
     fn ask(&mut self, endpoint: &mut TestEndpoint, key: ConnectionKey) {
+        // The server allows more once it has seen these.
         while self.sent < self.requests
             && let Some(stream) = endpoint.open(key, true)
         {

@@ -164,6 +164,7 @@ impl World {
 
     /// Opens a connection of the client.
     pub fn connect(&mut self, cipher: &QuicClientCipher) -> ConnectionKey {
+        // Eight bytes, like own identifiers, so that the check is needed.
         let first_id = (self.random() ^ self.seed << 32).to_be_bytes();
         let settings = QuicSettings::default();
         self.ends[0].advance(self.now_us);
@@ -185,6 +186,7 @@ impl World {
 
     /// The address of the client at a time.
     fn client_address(&self) -> SocketAddr {
+        // A new port is a new binding of a network address translator.
         let binding = self.faults.rebinding_us.map_or(0, |us| self.now_us / us);
         SocketAddr::from(([192, 0, 2, 1], 1000 + binding as u16))
     }
@@ -198,6 +200,7 @@ impl World {
     ) {
         for _ in 0..TURNS_MAX {
             self.deliver(server);
+            // Each endpoint has one turn, so that answers are sent at the same time as in a worker.
             for index in 0..self.ends.len() {
                 self.ends[index].advance(self.now_us);
                 self.turn(index, client, server);
@@ -207,6 +210,7 @@ impl World {
             }
             let timers = self.ends.iter().filter_map(TestEndpoint::due_us);
             let arrival = self.flying.peek().map(|Reverse(flight)| flight.at_us);
+            // Nothing can happen before the next arrival or timer.
             let Some(next_us) = timers.chain(arrival).chain(self.alarm_us).min() else {
                 return;
             };
@@ -252,10 +256,12 @@ impl World {
 
     fn send(&mut self, end: usize, to: SocketAddr, bytes: &[u8]) {
         self.counts.datagrams += 1;
+        // FNV-1a over bytes and time: another order or time gives another trace.
         for byte in bytes.iter().chain(&self.now_us.to_be_bytes()) {
             self.counts.trace =
                 (self.counts.trace ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
         }
+        // Routers drop what does not fit, since QUIC forbids fragmentation.
         if bytes.len() > self.faults.mtu {
             self.counts.oversized += 1;
             return;
@@ -264,6 +270,7 @@ impl World {
             self.counts.lost += 1;
             return;
         }
+        // A copy may be late on its own.
         let copies = 1 + u64::from(self.happens(self.faults.duplication));
         self.counts.duplicated += copies - 1;
         for copy in 0..copies {
@@ -325,6 +332,7 @@ impl World {
 
     /// The kernel chooses a worker by the addresses; the worker passes what is not its own.
     fn worker(&mut self, flight: &Flight) -> usize {
+        // Like the hash of the kernel: another port may be another worker.
         let receiver = usize::from(flight.from.port()) % self.steering.len();
         match self.steering[receiver].route(&flight.bytes) {
             QuicRoute::Worker(worker) => {

@@ -50,6 +50,7 @@ fn corrupted_datagrams_are_discarded() {
             corruption: 100,
             ..faults(10, 10, 10)
         };
+        // The run ends with whole bodies only.
         let (counts, _) = run(seed, 2, 10, corruption);
         assert!(counts.corrupted > 0, "{counts:?}");
     }
@@ -65,6 +66,7 @@ fn responses_arrive_when_the_client_changes_its_address() {
     let (counts, time_us) = run(1, 4, 40, rebinding);
     assert!(time_us > 300_000, "{time_us}");
     assert!(counts.steered > 0, "{counts:?}");
+    // Without another address nothing is passed on.
     let (counts, _) = run(2, 4, 40, Faults::default());
     assert_eq!(counts.steered, 0);
 }

@@ -101,6 +101,7 @@ fn bytes_that_are_not_taken_hold_the_window() {
     let (mut client, mut server) = (Uploader::new(UPLOAD_LEN), Receiver::default());
     server.is_paused = true;
     world.run_for(&mut client, &mut server, 2_000_000);
+    // QUIC on the client's side has taken more than the server.
     let sent_len = UPLOAD_LEN - client.rest_len();
     // The connection's window, and two parts that were read.
     assert!((100_000..140_000).contains(&sent_len), "{sent_len}");
@@ -127,6 +128,7 @@ fn uploads_arrive_in_order_with_pauses_and_faults() {
         let (mut client, mut server) = (Uploader::new(300_000), Receiver::default());
         world.run(&mut client, &mut server, |world, _, server| {
             if let Some(key) = server.key {
+                // Pauses come at any time, also while bytes of an earlier one wait.
                 server.is_paused = world.random() % 2 == 0;
                 world.ends[1].resume_reading(key, 0);
                 world.alarm_us = Some(world.now_us + 1000);
@@ -149,6 +151,7 @@ fn window_of_fast_uploads_grows() {
         world.run(&mut client, &mut server, |_, _, server| server.is_ended);
         world.now_us
     };
+    // Virtual time, so that the load of the machine does not matter.
     let (first, grown) = (upload_us(128 << 10), upload_us(4 << 20));
     assert!(grown * 4 < first * 3, "{grown} {first}");
 }
@@ -209,6 +212,7 @@ fn a_reset_ends_a_paused_stream() {
     let (mut client, mut server) = (Uploader::new(UPLOAD_LEN), Receiver::default());
     server.is_paused = true;
     world.run_for(&mut client, &mut server, 500_000);
+    // The client's stream has unsent bytes, and the server's unread ones.
     assert!(world.ends[0].reset(ConnectionKey(0), 0, 0x10c).is_ok());
     world.run_for(&mut client, &mut server, 1_000_000);
     let last = server.events.last();
@@ -231,6 +235,7 @@ fn both_sides_learn_the_end_and_forget_the_connection() {
     world.run(&mut client, &mut server, |_, _, server| server.is_ended);
     let key = server.key.expect("a connection");
     world.ends[1].close(key, 0x100, "done", world.now_us);
+    // Until no timer is left.
     world.run(&mut client, &mut server, |_, _, _| false);
     let last = (client.events.last(), server.events.last());
     let (Some(QuicEvent::Over(client_end)), Some(QuicEvent::Over(server_end))) = last else {

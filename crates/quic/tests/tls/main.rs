@@ -101,6 +101,7 @@ fn the_summary_names_the_negotiated_values_and_sessions_resume() {
     let mut world = World::new(1, 1, Faults::default(), &endpoint_config(&tls_settings()));
     let cipher = QuicClientCipher::tls(connector(8).for_quic());
     for is_resumed in [false, true] {
+        // The second time with a ticket of the first.
         let key = world.connect(&cipher);
         let (mut client, mut server) = (HttpClient::new(1), HttpServer::new(10));
         world.run(&mut client, &mut server, |_, client, _| client.is_done());

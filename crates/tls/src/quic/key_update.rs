@@ -38,6 +38,7 @@ impl KeyGeneration {
 
     fn derived(&self) -> &DerivedKeys {
         self.derived.get_or_init(|| {
+            // The call returns the keys of this generation, and moves the secrets to the next one.
             let mut next = self.secrets.clone();
             let keys = next.next_packet_keys();
             DerivedKeys { keys, next }

@@ -37,6 +37,7 @@ pub fn initial_keys(first_id: &[u8], is_server: bool) -> Option<Keys> {
 /// without its tag.
 #[must_use]
 pub fn retry_tag(first_id: &[u8], packet: &[u8]) -> [u8; 16] {
+    // RFC 9001 §5.8: the tag covers the identifier that the client has chosen, which the packet lacks.
     let pseudo_packet = [&[first_id.len() as u8], first_id, packet].concat();
     let nonce = Nonce::assume_unique_for_key(RETRY_NONCE);
     let mut tag = [0; 16];

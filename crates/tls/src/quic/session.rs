@@ -163,6 +163,7 @@ impl QuicTlsSession {
                 failure: TlsFault::Protocol.into(),
             });
         };
+        // The end of the handshake is seen by one call only.
         let was_handshaking = connection.is_handshaking();
         if let Err(error) = connection.read_hs(messages) {
             let alert = expected_alert(&error, true).or(connection.alert());
@@ -190,12 +191,14 @@ impl QuicTlsSession {
     pub fn write(&mut self, out: &mut Vec<u8>) -> Option<Keys> {
         let connection = self.handshake.as_mut()?;
         let len = out.len();
+        // `rustls` writes its tickets after the client's last message; the state must not be dropped before.
         let change = connection.write_hs(out);
         if change.is_none() && out.len() == len && !connection.is_handshaking() {
             self.settle();
         }
         match change? {
             KeyChange::Handshake { keys } => Some(keys),
+            // `next` has the secrets after the first update.
             KeyChange::OneRtt { keys, next } => {
                 let updates = KeyUpdates::new(next, &*keys.local.packet);
                 self.updates = Some(Box::new(updates));

@@ -49,6 +49,7 @@ impl QuicPair {
 fn transfer(from: &mut QuicTlsSession, to: &mut QuicTlsSession) -> Result<(), QuicAlert> {
     loop {
         let mut messages = Vec::new();
+        // Messages behind new keys belong to the next level, and come with the next call.
         let has_keys = from.write(&mut messages).is_some();
         if messages.is_empty() && !has_keys {
             return Ok(());
