@@ -61,7 +61,7 @@ const fn branch(code: u16, operand: u32, jump_true: u8, jump_false: u8) -> Class
     }
 }
 
-/// A ^= A >> bits. M[1] keeps the offset of the identifier, since X is needed.
+/// `A ^= A >> bits`. `M[1]` keeps the offset of the identifier, since X is needed.
 fn xor_shift(bits: u32) -> [ClassicInstruction; 4] {
     [
         step(STORE, 0),

@@ -29,6 +29,8 @@ pub struct Faults {
     pub latency_us: u64,
     /// Datagrams with a changed bit, or cut.
     pub corruption: u64,
+    /// Turns of connections whose socket is full for a millisecond.
+    pub full_socket: u64,
     /// Datagrams of more bytes are lost.
     pub mtu: usize,
     /// The client's address changes as often.
@@ -43,6 +45,7 @@ impl Default for Faults {
             reordering: 0,
             latency_us: 10_000,
             corruption: 0,
+            full_socket: 0,
             mtu: 1500,
             rebinding_us: None,
         }
@@ -234,7 +237,7 @@ impl World {
 
     /// Processes the events of an endpoint, and sends its datagrams.
     fn turn(&mut self, index: usize, client: &mut impl Application, server: &mut impl Application) {
-        let mut out = Vec::new();
+        let (mut out, mut postponed) = (Vec::new(), Vec::new());
         while let Some(key) = self.ends[index].next_touched() {
             let end = &mut self.ends[index];
             while let Some(event) = end.next_event(key) {
@@ -243,11 +246,20 @@ impl World {
                     _ => server.event(end, key, event),
                 }
             }
+            if self.happens(self.faults.full_socket) {
+                postponed.push(key);
+                self.alarm_us = Some(self.now_us + 1000);
+                continue;
+            }
             while let Some(train) = self.ends[index].emit(key, self.now_us, 10, &mut out) {
                 for segment in out[..train.len].chunks(train.segment_len) {
                     self.send(index, train.to, segment);
                 }
             }
+        }
+        // After the loop, since the connections are touched still.
+        for key in postponed {
+            self.ends[index].postpone(key);
         }
         while let Some(train) = self.ends[index].emit_answer(&mut out) {
             self.send(index, train.to, &out[..train.len]);

@@ -1,9 +1,9 @@
 //! HTTP/3 over networks with faults.
 
-use lowroad_quic::QuicClientCipher;
+use lowroad_quic::{QuicCipher, QuicClientCipher};
 
 use crate::http_peers::{HttpClient, HttpServer};
-use crate::network::{Faults, NetworkCounts};
+use crate::network::{Faults, NetworkCounts, World, config};
 use crate::null_world;
 
 const BODY_LEN: u64 = 100_000;
@@ -40,6 +40,17 @@ fn responses_arrive_despite_duplication_and_reordering() {
     for seed in 1..6 {
         let (counts, _) = run(seed, 1, 10, faults(20, 200, 200));
         assert!(counts.duplicated > 0, "{counts:?}");
+    }
+}
+
+#[test]
+fn connections_wait_for_full_sockets() {
+    for seed in 1..10 {
+        let full = Faults {
+            full_socket: 300,
+            ..faults(10, 0, 0)
+        };
+        run(seed, 2, 10, full);
     }
 }
 
@@ -93,4 +104,20 @@ fn equal_seeds_give_equal_datagrams() {
     let faulty = faults(20, 20, 20);
     assert_eq!(run(7, 2, 5, faulty), run(7, 2, 5, faulty));
     assert_ne!(run(7, 2, 5, faulty).0.trace, run(8, 2, 5, faulty).0.trace);
+}
+
+#[test]
+fn the_send_window_follows_the_congestion_window() {
+    let download_us = |send_window_max: u32| {
+        let mut config = config(3, 1, QuicCipher::null());
+        config.settings.send_window_max = send_window_max;
+        let mut world = World::new(3, 1, Faults::default(), &config);
+        world.connect(&QuicClientCipher::null());
+        let (mut client, mut server) = (HttpClient::new(1), HttpServer::new(5_000_000));
+        world.run(&mut client, &mut server, |_, client, _| client.is_done());
+        world.now_us
+    };
+    // 64 KiB in each round trip of 20 ms.
+    let (small, grown) = (download_us(64 << 10), download_us(8 << 20));
+    assert!(small > 1_500_000 && grown < 500_000, "{small} {grown}");
 }
