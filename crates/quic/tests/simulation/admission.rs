@@ -9,6 +9,7 @@ use bytes::{Bytes, BytesMut};
 use lowroad_quic::{
     Admission, CloseReason, ConnectionAttempt, ConnectionKey, EcnBits, IncomingDatagram,
     QuicCipher, QuicClientCipher, QuicEndpoint, QuicEndpointConfig, QuicEvent, QuicLimits,
+    QuicRoute, SteeringTable, WorkerPlace,
 };
 use quinn_proto::TokenStore;
 
@@ -264,4 +265,38 @@ fn unknown_versions_are_negotiated_and_garbage_is_dropped() {
     unknown[1..5].copy_from_slice(&1_u32.to_be_bytes());
     assert_eq!(answer(&unknown), None);
     assert_eq!(server.counters().answers, 1);
+}
+
+#[test]
+fn a_new_process_knows_datagrams_of_the_old_one() {
+    let (mut world, mut server) = (
+        world(QuicLimits::default()),
+        Recorder::new(Admission::Accept),
+    );
+    attempt(&mut world, &QuicClientCipher::null(), &mut server);
+    let (key, mut out) = (ConnectionKey(0), Vec::new());
+    let stream = world.ends[0].open(key, true).expect("a stream");
+    let mut bytes = [Bytes::from_static(b"x")];
+    assert_eq!(world.ends[0].write(key, stream, &mut bytes), Ok(1));
+    let now_us = world.now_us;
+    assert!(world.ends[0].emit(key, now_us, 1, &mut out).is_some());
+
+    let mut table = SteeringTable {
+        key: config(5, 1, QuicCipher::null()).keys.connection_ids(),
+        here: WorkerPlace {
+            generation: true,
+            worker: 0,
+        },
+        workers: 1,
+        other_workers: 1,
+    };
+    assert_eq!(table.route(&out), QuicRoute::OtherGeneration(0));
+    // Once the old process has ended, its clients are told.
+    table.other_workers = 0;
+    assert_eq!(table.route(&out), QuicRoute::Reset);
+
+    // The first packet of another client carries an identifier that the client has chosen.
+    let other = world.connect(&QuicClientCipher::null());
+    assert!(world.ends[0].emit(other, now_us, 1, &mut out).is_some());
+    assert_eq!(table.route(&out), QuicRoute::New);
 }
