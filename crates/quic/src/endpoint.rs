@@ -4,9 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quinn_proto::{
-    Connection, ConnectionHandle, DatagramEvent, Endpoint, Incoming, Transmit, VarInt,
-};
+use quinn_proto::{Connection, ConnectionHandle, DatagramEvent, Endpoint, Transmit, VarInt};
 
 use crate::admission::{Admission, ConnectionAttempt, QuicCounters, QuicLimits};
 use crate::config::{QuicCipher, QuicEndpointConfig};
@@ -30,25 +28,25 @@ use crate::settings::QuicSettings;
 /// `P` is the caller's permit for a connection, for example a share of a limit for each client address.
 #[derive(Debug)]
 pub struct QuicEndpoint<P = ()> {
-    endpoint: Endpoint,
+    pub(crate) endpoint: Endpoint,
     /// Indexed by the handles of `endpoint`.
     pub(crate) connections: Vec<Option<Box<QuicConnection<P>>>>,
     pub(crate) settings: QuicSettings,
-    limits: QuicLimits,
+    pub(crate) limits: QuicLimits,
     /// Builds server configurations; `None`: a client.
     config: Option<QuicEndpointConfig>,
-    counters: QuicCounters,
+    pub(crate) counters: QuicCounters,
     budget: WindowBudget,
-    connection_count: u32,
-    handshakes: u32,
+    pub(crate) connection_count: u32,
+    pub(crate) handshakes: u32,
     /// The zero of all times.
     epoch: Instant,
     /// The time of the turn.
-    now_us: u64,
+    pub(crate) now_us: u64,
     due: DueHeap,
     touched: VecDeque<u32>,
     /// Datagrams of the endpoint itself.
-    answers: VecDeque<(Transmit, Vec<u8>)>,
+    pub(crate) answers: VecDeque<(Transmit, Vec<u8>)>,
 }
 
 impl<P> QuicEndpoint<P> {
@@ -203,75 +201,6 @@ impl<P> QuicEndpoint<P> {
         }
     }
 
-    fn admit(
-        &mut self,
-        incoming: Incoming,
-        admit: impl FnOnce(&ConnectionAttempt) -> Admission<P>,
-    ) {
-        let attempt = ConnectionAttempt {
-            from: incoming.remote_address(),
-            local_ip: incoming.local_ip(),
-            is_validated: incoming.remote_address_validated(),
-            connections: self.connection_count,
-            handshakes: self.handshakes,
-        };
-        let admission = match self.limits.check(&attempt, &mut self.counters) {
-            // The caller's decision may cost locks that are shared by workers.
-            Some(limited) => limited,
-            None => {
-                let admission = admit(&attempt);
-                self.counters.refused += u64::from(matches!(admission, Admission::Refuse));
-                admission
-            }
-        };
-        let mut answer = Vec::new();
-        match admission {
-            Admission::Accept(permit) => self.accept(incoming, permit),
-            // A client that has answered a Retry must not get another one (RFC 9000 §17.2.5.2).
-            Admission::Retry if incoming.may_retry() => {
-                self.counters.retried += 1;
-                if let Ok(transmit) = self.endpoint.retry(incoming, &mut answer) {
-                    self.push_answer(transmit, answer);
-                }
-            }
-            Admission::Retry | Admission::Refuse => {
-                let transmit = self.endpoint.refuse(incoming, &mut answer);
-                self.push_answer(transmit, answer);
-            }
-            Admission::Ignore => {
-                self.counters.ignored += 1;
-                self.endpoint.ignore(incoming);
-            }
-        }
-    }
-
-    fn accept(&mut self, incoming: Incoming, permit: P) {
-        let (now, mut answer) = (self.instant(self.now_us), Vec::new());
-        self.counters.accepted += 1;
-        match self.endpoint.accept(incoming, now, &mut answer, None) {
-            Ok((handle, connection)) => {
-                self.add(handle, connection, permit);
-            }
-            // The permit is dropped here.
-            Err(fault) => {
-                self.counters.failed += 1;
-                if let Some(transmit) = fault.response {
-                    self.push_answer(transmit, answer);
-                }
-            }
-        }
-    }
-
-    fn push_answer(&mut self, transmit: Transmit, bytes: Vec<u8>) {
-        if self.answers.len() as u32 >= self.limits.answers_max {
-            // The client repeats its datagram.
-            self.counters.dropped_answers += 1;
-            return;
-        }
-        self.counters.answers += 1;
-        self.answers.push_back((transmit, bytes));
-    }
-
     /// The time of the next timer.
     #[must_use]
     pub fn due_us(&self) -> Option<u64> {
@@ -414,13 +343,5 @@ impl<P> QuicEndpoint<P> {
                 .endpoint
                 .handle_event(ConnectionHandle(key.0 as usize), drained);
         }
-    }
-
-    /// Writes the next datagram of the endpoint itself to `out`, which is cleared before.
-    pub fn emit_answer(&mut self, out: &mut Vec<u8>) -> Option<OutgoingTrain> {
-        out.clear();
-        let (transmit, bytes) = self.answers.pop_front()?;
-        out.extend_from_slice(&bytes[..transmit.size]);
-        Some(OutgoingTrain::new(&transmit))
     }
 }

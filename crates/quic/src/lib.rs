@@ -15,6 +15,7 @@
 
 #![forbid(unsafe_code)]
 
+mod accept;
 mod admission;
 mod client;
 mod config;
