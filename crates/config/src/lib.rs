@@ -302,6 +302,11 @@ fn config(
     let modules: Vec<ModuleConfig> = modules.into_iter().map(|(module, _)| module).collect();
     let databases: Vec<DatabaseConfig> = databases.into_iter().map(|(base, _)| base).collect();
     route::check_names(source, &sites, &modules, &databases);
+    if server.http3 {
+        sites
+            .iter_mut()
+            .for_each(|(site, _)| tls::advertise_http3(site));
+    }
     Config {
         modules,
         databases,

@@ -159,6 +159,7 @@ fn all_keys_of_process_tables_are_read() {
         disk_cache_max = "100G"
         ticket_keys = "tickets"
         kernel_tls = true
+        http3 = true
         helpers = 8
         drain_timeout = "500ms"
         upgrade_timeout = "2m"
@@ -214,6 +215,7 @@ fn all_keys_of_process_tables_are_read() {
         disk_cache_len_max: 100 << 30,
         ticket_keys: Some("tickets".into()),
         kernel_tls: true,
+        http3: true,
         helpers: 8,
         drain_timeout_ms: 500,
         upgrade_timeout_ms: 120_000,

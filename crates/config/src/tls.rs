@@ -15,6 +15,8 @@ use crate::{
     SiteConfig, SoftirqMode, TlsConfig, TlsVersion,
 };
 
+/// How long clients remember the port of HTTP/3, in seconds: a day, as browsers do without a value.
+const ADVERTISED_S: u32 = 86_400;
 /// One year, the minimum for HSTS preload lists.
 const HSTS_DEFAULT: &str = "max-age=31536000";
 /// The field of HSTS (RFC 6797). It is for responses over TLS only (§7.2).
@@ -177,6 +179,26 @@ pub(crate) fn hsts_rule(tls: &TlsConfig) -> Option<HeaderRule> {
         default: Vec::new(),
         remove: Vec::new(),
     })
+}
+
+/// Adds the field that tells clients of HTTP/1 and HTTP/2 the port of HTTP/3 (RFC 7838, RFC 9114 §3.1.1). A response of an
+/// origin may have one that names the origin's port, so it is replaced.
+pub(crate) fn advertise_http3(site: &mut SiteConfig) {
+    let ports = site.tls_addresses().iter().map(SocketAddr::port);
+    // The kernel chooses the number that replaces 0.
+    let Some(port) = ports.into_iter().find(|port| *port != 0) else {
+        return;
+    };
+    let value = format!("h3=\":{port}\"; ma={ADVERTISED_S}");
+    site.headers.push(HeaderRule {
+        pattern: PathPattern::everything(),
+        table: usize::MAX,
+        conditions: RequestConditions::default(),
+        set: vec![("Alt-Svc".into(), Template::literal(&value))],
+        append: Vec::new(),
+        default: Vec::new(),
+        remove: Vec::new(),
+    });
 }
 
 /// Checks that an address has TLS for all of its sites or for none, and that its sites agree on the settings that are

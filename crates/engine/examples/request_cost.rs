@@ -126,6 +126,7 @@ fn settings() -> WorkerSettings {
         requests_max: 0,
         proxy_protocol_listeners: Vec::new(),
         h2: lowroad_http::h2::H2Settings::default(),
+        h3: lowroad_http::h3::H3Settings::default(),
         http: lowroad_http::limits::RequestLimits::default(),
     }
 }

@@ -291,6 +291,10 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         for id in self.listeners.clone() {
             self.stop_listening(id);
         }
+        // The sockets stay as long as their connections.
+        for port in self.context.quic.iter_mut() {
+            port.is_closing = true;
+        }
         self.visit_all(|connection, context| {
             connection.drain(context);
         });

@@ -1,5 +1,7 @@
 //! Handles socket events of a connection, and closes and releases connections.
 
+use lowroad_http::h3::H3Server;
+
 use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
 use crate::driver::IoDriver;
@@ -45,9 +47,17 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
 
     /// Releases a closed connection. Incomplete responses are logged with the bytes that were sent.
     pub(crate) fn end(mut self, worker: &mut WorkerContext<D, V>) {
-        // First, as the calls of the service may panic. After a PROXY header, `peer` is the client's address, to which
-        // the count was moved.
-        worker.admission.leave(self.transport.peer);
+        match self.protocol {
+            // The permit of the QUIC connection is given back by its own end.
+            Protocol::Http3(_) => {
+                // Responses of this turn that are in the worker's buffers.
+                self.store_unframed(worker);
+                self.close_quic(worker, H3Server::END_CODE, "the server closes");
+            }
+            // First, as the calls of the service may panic. After a PROXY header, `peer` is the client's address, to which
+            // the count was moved.
+            _ => worker.admission.leave(self.transport.peer),
+        }
         self.abandon_deferred(worker);
         let now_ms = worker.driver.now_ms();
         for (record, len) in self.exchanges.take_records() {

@@ -6,8 +6,11 @@ use std::task::Waker;
 use crate::counters::WorkerCounters;
 use crate::driver::{ConnectionToken, IoDriver};
 use crate::h2::state::SharedHttp2;
+use crate::h3::ports::QuicPorts;
+use crate::h3::state::SharedHttp3;
 use crate::mailbox::WorkerMailbox;
 use crate::message::WorkerMessage;
+use crate::multiplexed::unframed::UnframedResponses;
 use crate::response_body::OutputBuffer;
 use crate::send_queue::PendingRecord;
 use crate::service::HttpService;
@@ -47,7 +50,13 @@ pub(crate) struct WorkerContext<D: IoDriver, V: HttpService> {
     pub mailbox: WorkerMailbox<WorkerMessage<D, V>>,
     pub worker_handle: WorkerHandle,
     pub wakers: ConnectionWakers,
-    pub h2: SharedHttp2<V::Record>,
+    /// Written responses of connections with interleaved responses that were not moved to their streams.
+    pub unframed: UnframedResponses<V::Record>,
+    pub h2: SharedHttp2,
+    pub h3: SharedHttp3,
+    pub quic: QuicPorts,
+    /// The mailboxes of all workers, for datagrams that reach the wrong one.
+    pub peers: Arc<[WorkerMailbox<WorkerMessage<D, V>>]>,
     date_until_ms: u64,
 }
 
@@ -115,7 +124,11 @@ impl<D: IoDriver, V: HttpService> WorkerContext<D, V> {
             mailbox,
             worker_handle: local,
             wakers: ConnectionWakers([const { None }; WAKERS]),
+            unframed: UnframedResponses::default(),
             h2: SharedHttp2::default(),
+            h3: SharedHttp3::default(),
+            quic: QuicPorts::default(),
+            peers: Arc::new([]),
             date_until_ms: 0,
         }
     }
@@ -132,6 +145,11 @@ impl<D: IoDriver, V: HttpService> WorkerContext<D, V> {
         self.h2 = SharedHttp2 {
             counters,
             ..SharedHttp2::default()
+        };
+        let counters = std::mem::take(&mut self.h3.counters);
+        self.h3 = SharedHttp3 {
+            counters,
+            ..SharedHttp3::default()
         };
     }
 
@@ -215,5 +233,16 @@ impl<D: IoDriver, V: HttpService> WorkerContext<D, V> {
         to.h2_glitches.set(from.glitches);
         to.h2_ended.set(from.ended);
         to.h2_floods.set(from.floods);
+    }
+
+    /// Copies the counters of HTTP/3 to the counters that other threads read.
+    pub fn publish_h3_counters(&self) {
+        let (from, to) = (&self.h3.counters, &self.counters);
+        to.h3_resets.set(from.resets);
+        to.h3_faults.set(from.faults + from.malformed);
+        to.h3_refused.set(from.refused);
+        to.h3_glitches.set(from.glitches);
+        to.h3_ended.set(from.ended);
+        to.h3_floods.set(from.floods);
     }
 }

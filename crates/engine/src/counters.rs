@@ -85,6 +85,36 @@ counters! {
     h2_ended,
     /// Of these, connections ended for exceeding a limit on cost.
     h2_floods,
+    /// HTTP/3 connections.
+    h3_connections,
+    /// HTTP/3 streams reset by clients.
+    h3_resets,
+    /// HTTP/3 streams reset for an error of the client.
+    h3_faults,
+    /// HTTP/3 requests rejected because there were too many, or because the connection ends.
+    h3_refused,
+    /// HTTP/3 glitches: frames of little use.
+    h3_glitches,
+    /// HTTP/3 connections ended for an error of the client.
+    h3_ended,
+    /// Of these, connections ended for exceeding a limit on cost.
+    h3_floods,
+    /// QUIC handshakes that began.
+    quic_handshakes,
+    /// QUIC handshakes that failed or timed out.
+    quic_handshake_failures,
+    /// Of these, handshakes given up after their time limit.
+    quic_handshake_timeouts,
+    /// QUIC clients that had to prove their address.
+    quic_retries,
+    /// QUIC connections refused because there were too many, or the server stops.
+    quic_refused,
+    /// QUIC datagrams passed to the worker of their connection.
+    quic_forwarded,
+    /// Refusals, retries and resets dropped because too many waited to be sent.
+    quic_dropped_answers,
+    /// QUIC receive windows that did not grow because all of them together had reached their limit.
+    quic_withheld_windows,
     /// Connections closed because a head did not arrive in time.
     header_timeouts,
     /// Connections closed because a body did not arrive in time.

@@ -9,7 +9,6 @@ use crate::client_pace::PaceVerdict;
 use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
 use crate::driver::IoDriver;
-use crate::protocol::Protocol;
 use crate::recovery::ListenerSuspension;
 use crate::send_queue::TransferStep;
 use crate::service::{ConnectionRefusal, HttpService};
@@ -145,7 +144,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// Whether a response is in progress while the request body continues, as for streams of gRPC. Then either side may
     /// wait for the other, and the handler's timeout applies to the silence of both.
     fn is_conversation(&mut self, stream: StreamId) -> bool {
-        matches!(self.protocol, Protocol::Http2(_))
+        self.protocol.is_multiplexed()
             && self.protocol.is_answered(stream)
             && self
                 .exchanges

@@ -170,10 +170,13 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             peer_port: self.transport.peer_port,
             proxy: self.transport.proxy.as_deref().copied(),
             peer_user: match V::NEEDS_PEER_USER {
-                true => worker.driver.peer_user(self.transport.socket()),
+                true => self
+                    .transport
+                    .socket()
+                    .and_then(|socket| worker.driver.peer_user(socket)),
                 false => None,
             },
-            tls: self.transport.tls().cloned(),
+            tls: self.tls().cloned(),
             forwarded: None,
             listener: self.listener,
             protocol: self.protocol.version(),
@@ -349,6 +352,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         };
         self.protocol
             .interim(stream, interim.status, FieldLines::new(&lines), out);
+        self.commit_output(worker, stream);
         match is_multiplexed {
             // An interim response need not wait for responses on other streams.
             true => self.flush(worker),

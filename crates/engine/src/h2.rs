@@ -1,6 +1,6 @@
 //! HTTP/2 connections: many exchanges at a time, each on its own stream. Frame formats, stream states and limits on the
 //! cost of a client are in [`lowroad_http::h2`]; this module passes requests to the service, and responses to the
-//! client.
+//! client. What it shares with HTTP/3 is in `multiplexed`.
 //!
 //! ```text
 //!  input ─► H2Server::next ─► a request ─┬─ answered immediately ─► head: the worker's output
@@ -12,21 +12,19 @@
 //! that the socket does not accept becomes the connection's `SendQueue`; no further frames are written until the queue
 //! was sent.
 
-mod bodies;
 mod deadlines;
 mod input;
 mod output;
 pub(crate) mod state;
-mod tunnels;
 
 use lowroad_http::h2;
 use lowroad_http::protocol::ServerProtocol;
 
-use crate::client_pace::ClientPace;
 use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
 use crate::driver::IoDriver;
 use crate::h2::state::H2Session;
+use crate::multiplexed::SessionProgress;
 use crate::protocol::Protocol;
 use crate::service::HttpService;
 
@@ -74,10 +72,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
         self.protocol = Protocol::Http2(Box::new(H2Session {
             http,
-            reading: None,
-            pace: ClientPace::new(now_ms),
-            used_ms: now_ms,
-            is_draining,
+            progress: SessionProgress::new(now_ms, is_draining),
         }));
         self.has_partial_head = false;
         self.deadline_ms = now_ms + worker.settings.header_timeout_ms;

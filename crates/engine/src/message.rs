@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
+use crate::datagrams::DatagramTrain;
 use crate::driver::{ConnectionToken, IoDriver, ListenerId};
 use crate::interim_response::InterimResponse;
+use crate::mailbox::WorkerMailbox;
 use crate::service::{ExchangeId, HttpService};
 use crate::settings::WorkerSettings;
 
 /// A message to a worker from another thread.
-pub enum MailboxMessage<O, C, L> {
+pub enum MailboxMessage<O, C, L, S> {
     /// The outcome for which a deferred request waits.
     Outcome(ExchangeId, O),
     /// An interim response to a deferred request, posted before the outcome. Boxed to keep the messages small, as
@@ -24,6 +26,14 @@ pub enum MailboxMessage<O, C, L> {
     Command(C),
     /// Starts accepting at a listener.
     Listen(ListenerId, L),
+    /// Starts accepting QUIC connections at the address of a listener.
+    ListenDatagrams(ListenerId, S),
+    /// Refuses new QUIC connections of a listener; the socket is closed after the last one.
+    StopDatagrams(ListenerId),
+    /// The mailboxes of all workers, by their numbers.
+    Peers(Arc<[WorkerMailbox<Self>]>),
+    /// A datagram that another worker has received for a connection of this one.
+    Datagram(ListenerId, Box<ForwardedDatagram>),
     /// Stops accepting at a listener; its connections continue.
     StopListening(ListenerId),
     /// Sends duplicates of the open listeners, for another process that will accept from them.
@@ -41,7 +51,7 @@ pub enum MailboxMessage<O, C, L> {
 }
 
 /// For wakers: a body of this connection has made progress.
-impl<O, C, L> From<ConnectionToken> for MailboxMessage<O, C, L> {
+impl<O, C, L, S> From<ConnectionToken> for MailboxMessage<O, C, L, S> {
     fn from(token: ConnectionToken) -> Self {
         MailboxMessage::BodyProgress(token)
     }
@@ -52,4 +62,13 @@ pub type WorkerMessage<D, V> = MailboxMessage<
     <V as HttpService>::Outcome,
     <V as HttpService>::Command,
     <D as IoDriver>::Listener,
+    <D as IoDriver>::Datagrams,
 >;
+
+/// A datagram that a worker passes to another one.
+pub struct ForwardedDatagram {
+    /// Its addresses.
+    pub(crate) train: DatagramTrain,
+    /// Its payload.
+    pub(crate) bytes: Box<[u8]>,
+}

@@ -86,6 +86,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
             contain(|| connection.end(&mut self.context));
         }
         self.context.recover();
+        self.reset_quic();
         // Tasks and messages that a list lost by unwinding are handled now.
         self.context.worker_handle.tasks.wake_all();
         let now_ms = self.context.driver.now_ms();
@@ -163,8 +164,11 @@ impl<D: IoDriver, V: HttpService> WorkerContext<D, V> {
     /// Resets the state that the connections shared. Responses that are not sent are reported.
     fn recover(&mut self) {
         let now_ms = self.driver.now_ms();
-        let unframed = std::mem::take(&mut self.h2.unframed);
-        let unframed = unframed.into_iter().filter_map(|response| response.record);
+        let unframed = std::mem::take(&mut self.unframed);
+        let unframed = unframed
+            .list
+            .into_iter()
+            .filter_map(|response| response.record);
         let records = std::mem::take(&mut self.records);
         for record in records.into_iter().map(|it| it.record).chain(unframed) {
             contain(|| self.service.sent(record, 0, false, now_ms));

@@ -63,6 +63,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             .interim(stream, StatusCode::CONTINUE, FieldLines::NONE, out);
         // The client has waited for this response until now.
         incoming.pace = ClientPace::new(now_ms);
+        self.commit_output(worker, stream);
     }
 
     /// Waits for the rest of a request body.

@@ -4,9 +4,11 @@
 mod head;
 
 use bytes::Bytes;
+use lowroad_http::encoded_heads::EncodedHeads;
 use lowroad_http::fields::{FieldLines, ResponseFields};
 use lowroad_http::h1::{BodyLen, H1Server, H1ServerEvent, put_fields};
 use lowroad_http::h2;
+use lowroad_http::h3::{self, H3Server};
 use lowroad_http::head_writer::{HeadWriter, date_offset};
 use lowroad_http::limits::RequestLimits;
 use lowroad_http::protocol::{ServerProtocol, StreamId};
@@ -70,6 +72,8 @@ enum ResponseProtocol<'r> {
     /// HTTP/2, with the connection's state and the stream. The head is in `OutputBuffer::bytes` as frames, the copied
     /// body in `OutputBuffer::body`.
     Http2(&'r mut h2::H2Server, StreamId),
+    /// HTTP/3, as HTTP/2.
+    Http3(&'r mut H3Server, StreamId),
 }
 
 impl ResponseProtocol<'_> {
@@ -77,6 +81,7 @@ impl ResponseProtocol<'_> {
         match self {
             ResponseProtocol::Http1(http) => ResponseProtocol::Http1(http),
             ResponseProtocol::Http2(http, stream) => ResponseProtocol::Http2(http, *stream),
+            ResponseProtocol::Http3(http, stream) => ResponseProtocol::Http3(http, *stream),
         }
     }
 }
@@ -104,7 +109,7 @@ pub struct PreparedResponse<'b> {
 pub struct WrittenHead<'l> {
     /// The fields.
     pub fields: FieldLines<'l>,
-    /// The length in bytes: over HTTP/2, of the frames.
+    /// The length in bytes: over HTTP/2 and HTTP/3, of the frames.
     pub len: u64,
 }
 
@@ -136,6 +141,16 @@ impl<'r> ResponseWriter<'r> {
         ResponseWriter::with_protocol(wire, out, date)
     }
 
+    pub(crate) fn for_http3(
+        http: &'r mut H3Server,
+        stream: StreamId,
+        out: &'r mut OutputBuffer,
+        date: &'r [u8; 29],
+    ) -> ResponseWriter<'r> {
+        let wire = ResponseProtocol::Http3(http, stream);
+        ResponseWriter::with_protocol(wire, out, date)
+    }
+
     fn with_protocol(
         wire: ResponseProtocol<'r>,
         out: &'r mut OutputBuffer,
@@ -158,8 +173,13 @@ impl<'r> ResponseWriter<'r> {
     pub fn written_head<'l>(&'l self, lines: &'l mut Vec<u8>) -> WrittenHead<'l> {
         lines.clear();
         let bytes = self.out.bytes.get(self.start..).unwrap_or_default();
-        if let ResponseProtocol::Http2(..) = self.wire {
-            let len = h2::decode_written_head(bytes, lines) as u64;
+        let decode = match self.wire {
+            ResponseProtocol::Http1(_) => None,
+            ResponseProtocol::Http2(..) => Some(h2::decode_written_head as fn(&[u8], &mut _) -> _),
+            ResponseProtocol::Http3(..) => Some(h3::decode_written_head as fn(&[u8], &mut _) -> _),
+        };
+        if let Some(decode) = decode {
+            let len = decode(bytes, lines) as u64;
             let fields = FieldLines::new(lines);
             return WrittenHead { fields, len };
         }
@@ -194,13 +214,15 @@ impl<'r> ResponseWriter<'r> {
     }
 
     /// Ends the exchange without a response: closes an HTTP/1 connection, after the responses to earlier requests, or
-    /// resets an HTTP/2 stream. Nothing may be written afterwards.
+    /// resets a stream. Nothing may be written afterwards.
     pub fn abandon(&mut self) {
         match &mut self.wire {
             ResponseProtocol::Http1(http) => http.close(),
             ResponseProtocol::Http2(http, stream) => {
                 http.reset(*stream, h2::ErrorCode::CANCEL, &mut self.out.bytes);
             }
+            // QUIC is not known here: the connection resets the stream after the call.
+            ResponseProtocol::Http3(..) => self.out.is_abandoned = true,
         }
     }
 
@@ -231,21 +253,21 @@ impl<'r> ResponseWriter<'r> {
         HeadBuilder::new(self.wire.reborrow(), status, date, out).with_changes(changes)
     }
 
-    /// Writes a prepared response; for HTTP/2, `block` returns its field block. Returns whether the caller has to write
+    /// Writes a prepared response; for HTTP/2 and HTTP/3, `heads` returns the encoded heads. Returns whether the caller has to write
     /// the body: the response has one (not for HEAD), and it is not inline.
     #[inline]
     pub fn write_prepared<'b>(
         &mut self,
         prepared: &PreparedResponse<'_>,
-        block: impl FnOnce() -> &'b h2::LazyBlock,
+        heads: impl FnOnce() -> &'b EncodedHeads,
     ) -> bool {
         if self.changes.is_some() {
-            return self.write_prepared_with_changes(prepared, block);
+            return self.write_prepared_with_changes(prepared, heads);
         }
         self.close_over_body();
         let http = match &mut self.wire {
             ResponseProtocol::Http1(http) => http,
-            ResponseProtocol::Http2(..) => return self.write_prepared_h2(prepared, block()),
+            _ => return self.write_prepared_framed(prepared, heads()),
         };
         let out = &mut self.out.bytes;
         let start = out.len();
@@ -287,7 +309,7 @@ impl<'r> ResponseWriter<'r> {
     fn write_prepared_with_changes<'b>(
         &mut self,
         prepared: &PreparedResponse<'_>,
-        block: impl FnOnce() -> &'b h2::LazyBlock,
+        heads: impl FnOnce() -> &'b EncodedHeads,
     ) -> bool {
         let changes = self.changes.take().unwrap_or_default();
         if !changes.filters() {
@@ -295,7 +317,7 @@ impl<'r> ResponseWriter<'r> {
                 extra_fields: &[prepared.extra_fields, &changes.lines].concat(),
                 ..*prepared
             };
-            return self.write_prepared(&prepared, block);
+            return self.write_prepared(&prepared, heads);
         }
         // The builder of the head needs the changes again.
         self.changes = Some(changes);
@@ -318,26 +340,33 @@ impl<'r> ResponseWriter<'r> {
         has_body && !prepared.is_inline
     }
 
-    /// Like `write_prepared`, for HTTP/2: the field block is encoded from the head once, then reused.
-    fn write_prepared_h2(
+    /// Like `write_prepared`, for HTTP/2 and HTTP/3: the fields are encoded from the head once, then reused.
+    fn write_prepared_framed(
         &mut self,
         prepared: &PreparedResponse<'_>,
-        block: &h2::LazyBlock,
+        heads: &EncodedHeads,
     ) -> bool {
-        let ResponseProtocol::Http2(http, stream) = &mut self.wire else {
-            return false;
-        };
         let date_at = date_offset(prepared.status);
-        // The Date is encoded separately, as the block is reused for many responses.
+        // The Date is encoded separately, as the fields are reused for many responses.
         let prepared_date = prepared.bytes[date_at..].first_chunk();
         let date = prepared_date
             .filter(|_| prepared.is_dated)
             .unwrap_or(self.date);
         let lines = &prepared.bytes[date_at + date.len() + b"\r\n".len()..prepared.head_len];
-        let block = block.encode_lines(prepared.status, FieldLines::new(lines));
-        let set = (date, FieldLines::new(prepared.extra_fields));
-        let out = &mut self.out.bytes;
-        let has_body = http.respond_prebuilt(*stream, block, prepared.body_len, set, out);
+        let (status, lines) = (prepared.status, FieldLines::new(lines));
+        let extra_lines = FieldLines::new(prepared.extra_fields);
+        let (len, out) = (prepared.body_len, &mut self.out.bytes);
+        let has_body = match &mut self.wire {
+            ResponseProtocol::Http1(_) => return false,
+            ResponseProtocol::Http2(http, stream) => {
+                let block = heads.h2.encode_lines(status, lines);
+                http.respond_prebuilt(*stream, block, len, (date, extra_lines), out)
+            }
+            ResponseProtocol::Http3(http, stream) => {
+                let section = heads.h3.encode_lines(status, lines);
+                http.respond_prebuilt(*stream, section, len, date, extra_lines, out)
+            }
+        };
         if has_body && prepared.is_inline {
             self.write_copied(&prepared.bytes[prepared.head_len + 2..]);
         }
@@ -349,7 +378,7 @@ impl<'r> ResponseWriter<'r> {
         if self.out.parts.is_empty() {
             match self.wire {
                 ResponseProtocol::Http1(_) => self.out.bytes.extend_from_slice(bytes),
-                ResponseProtocol::Http2(..) => self.out.body.extend_from_slice(bytes),
+                _ => self.out.body.extend_from_slice(bytes),
             }
             self.out.body_in_bytes += bytes.len() as u64;
         } else {
@@ -387,7 +416,7 @@ impl<'r> ResponseWriter<'r> {
         self.out.parts.push(BodyPart::Paced(Box::new(paced)));
     }
 
-    /// Accepts the client's upgrade: writes a response with status 101, or 200 over HTTP/2, which is followed by the
+    /// Accepts the client's upgrade: writes a response with status 101, or 200 over HTTP/2 and HTTP/3, which is followed by the
     /// tunnel's bytes.
     ///
     /// # Errors
@@ -424,6 +453,9 @@ impl<'r> ResponseWriter<'r> {
                 can_upgrade
             }
             ResponseProtocol::Http2(http, stream) => {
+                http.open_tunnel(*stream, fields, self.date, out)
+            }
+            ResponseProtocol::Http3(http, stream) => {
                 http.open_tunnel(*stream, fields, self.date, out)
             }
         };

@@ -41,6 +41,15 @@ pub enum BodyPart {
     Paced(Box<PacedBody>),
 }
 
+/// A block as the owner of bytes.
+struct BlockBytes(ArenaBlock);
+
+impl AsRef<[u8]> for BlockBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 /// The source of a streamed body.
 pub enum BodySource {
     /// A body that is generated for this response.
@@ -268,6 +277,15 @@ impl BodyPart {
         }
     }
 
+    /// The bytes in memory, which stay where they are.
+    pub(crate) fn into_bytes(self) -> Bytes {
+        match self {
+            BodyPart::Bytes(bytes) => bytes,
+            BodyPart::Block { block, range } => Bytes::from_owner(BlockBytes(block)).slice(range),
+            BodyPart::File { .. } | BodyPart::Stream(_) | BodyPart::Paced(_) => Bytes::new(),
+        }
+    }
+
     /// Moves the first bytes in memory, at most `len`, to `out`. Returns their number.
     pub(crate) fn copy_start(&mut self, len: usize, out: &mut Vec<u8>) -> usize {
         match self {
@@ -345,7 +363,7 @@ impl BodyPart {
 pub(crate) struct OutputBuffer {
     /// Heads and small bodies, of several responses if requests are pipelined.
     pub bytes: Vec<u8>,
-    /// Copied bodies of HTTP/2 responses that are not framed yet.
+    /// Copied bodies of responses on streams that are not framed yet.
     pub body: Vec<u8>,
     /// The parts after `bytes`, in order.
     pub parts: Vec<BodyPart>,
@@ -353,6 +371,8 @@ pub(crate) struct OutputBuffer {
     pub body_in_bytes: u64,
     /// The direction from the client of a tunnel, after an upgrade; the direction to the client is the last of `parts`.
     pub tunnel_return: Option<Box<TunnelReturn>>,
+    /// The exchange on an HTTP/3 stream ends without a response.
+    pub is_abandoned: bool,
 }
 
 impl OutputBuffer {

@@ -18,6 +18,7 @@ use lowroad_traces::RequestTracing;
 use crate::authentication::Authentication;
 use crate::driver::{ConnectionToken, ListenerId};
 use crate::pass_through::PassThroughTarget;
+use crate::quic_transport::QuicTransport;
 use crate::request_id::LazyRequestId;
 use crate::response::ResponseWriter;
 use crate::response_pace::ResponseRate;
@@ -216,6 +217,12 @@ pub trait HttpService {
 
     /// The TLS session for a new connection of a listener, if its connections use TLS.
     fn tls_session(&mut self, listener: ListenerId) -> Option<Box<dyn TlsSession>> {
+        let _ = listener;
+        None
+    }
+
+    /// The QUIC of the worker's datagram socket at the address of a listener, if the listener has HTTP/3.
+    fn quic_transport(&mut self, listener: ListenerId) -> Option<Box<dyn QuicTransport>> {
         let _ = listener;
         None
     }

@@ -32,6 +32,8 @@ pub struct WorkerSettings {
     pub proxy_protocol_listeners: Vec<ProxyProtocolListener>,
     /// Limits of HTTP/2 connections.
     pub h2: lowroad_http::h2::H2Settings,
+    /// Limits of HTTP/3 connections.
+    pub h3: lowroad_http::h3::H3Settings,
     /// Limits on the parts of a request.
     pub http: lowroad_http::limits::RequestLimits,
 }

@@ -3,6 +3,8 @@
 
 use std::collections::VecDeque;
 
+use bytes::Bytes;
+
 use crate::response_body::BodyPart;
 
 /// The unsent rest of a response's body.
@@ -74,6 +76,24 @@ impl<R> RemainingBody<R> {
             };
             let copied_len = front.copy_start(len, out);
             len -= copied_len;
+            if front.is_empty() {
+                self.ready.pop_front();
+            }
+        }
+    }
+
+    /// Passes the next bytes of a frame to `push`, without copying them.
+    pub fn take_shared(&mut self, len: usize, mut push: impl FnMut(Bytes)) {
+        self.sent += len as u64;
+        self.ready_len -= len as u64;
+        let mut len = len as u64;
+        while len > 0 {
+            let Some(front) = self.ready.front_mut() else {
+                return debug_assert!(false, "more than was ready");
+            };
+            let part = front.split_start(len);
+            len -= part.memory_len();
+            push(part.into_bytes());
             if front.is_empty() {
                 self.ready.pop_front();
             }

@@ -78,6 +78,8 @@ pub enum AlpnProtocol {
     Http1,
     /// HTTP/2.
     Http2,
+    /// HTTP/3.
+    Http3,
 }
 
 /// The identity in a client's verified certificate.

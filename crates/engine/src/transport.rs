@@ -3,7 +3,7 @@
 //! the kernel.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -20,7 +20,8 @@ use tls::TlsTransport;
 
 /// The transport of one connection.
 pub(crate) struct ClientTransport<S> {
-    socket: S,
+    /// `None` if the connection's bytes are those of a QUIC connection (`h3`).
+    socket: Option<S>,
     /// The client's address.
     pub peer: IpAddr,
     /// The client's port; 0 if it is not known.
@@ -83,9 +84,21 @@ impl<S> ClientTransport<S> {
     /// The transport of an accepted socket.
     pub fn new(accepted: AcceptedSocket<S>) -> ClientTransport<S> {
         ClientTransport {
-            socket: accepted.socket,
+            socket: Some(accepted.socket),
             peer: accepted.peer,
             peer_port: accepted.peer_port,
+            proxy: None,
+            is_proxy_header_done: true,
+            tls_transport: None,
+        }
+    }
+
+    /// The transport of a connection over QUIC, which has no socket.
+    pub fn without_socket(peer: SocketAddr) -> ClientTransport<S> {
+        ClientTransport {
+            socket: None,
+            peer: peer.ip(),
+            peer_port: peer.port(),
             proxy: None,
             is_proxy_header_done: true,
             tls_transport: None,
@@ -126,9 +139,9 @@ impl<S> ClientTransport<S> {
         self.tls_transport = None;
     }
 
-    /// The socket.
-    pub fn socket(&self) -> &S {
-        &self.socket
+    /// The socket; `None` over QUIC.
+    pub fn socket(&self) -> Option<&S> {
+        self.socket.as_ref()
     }
 
     /// See [`IoDriver::register`].
@@ -137,7 +150,10 @@ impl<S> ClientTransport<S> {
         driver: &mut impl IoDriver<Socket = S>,
         token: ConnectionToken,
     ) -> io::Result<()> {
-        driver.register(&self.socket, token)
+        match &self.socket {
+            Some(socket) => driver.register(socket, token),
+            None => Ok(()),
+        }
     }
 
     /// Receives bytes from the client; decrypted bytes are put into `plain`. Always inlined, since the result would
@@ -152,13 +168,16 @@ impl<S> ClientTransport<S> {
     where
         D: IoDriver<Socket = S>,
     {
+        let Some(socket) = &self.socket else {
+            return ReceiveOutcome::Empty;
+        };
         if let Some(tls_transport) = &mut self.tls_transport
             && self.is_proxy_header_done
         {
             // The session is used only after the PROXY header, which is never encrypted.
-            return tls_transport.receive(driver, &self.socket, token, plain);
+            return tls_transport.receive(driver, socket, token, plain);
         }
-        match driver.receive(&self.socket, token) {
+        match driver.receive(socket, token) {
             ReceiveOutcome::Bytes { buffer, more } => ReceiveOutcome::Bytes {
                 buffer: Plaintext::Lent(buffer),
                 more,
@@ -177,10 +196,10 @@ impl<S> ClientTransport<S> {
         bytes: &[u8],
         plain: &mut Vec<u8>,
     ) -> bool {
-        let Some(tls_transport) = &mut self.tls_transport else {
+        let (Some(tls_transport), Some(socket)) = (&mut self.tls_transport, &self.socket) else {
             return false;
         };
-        tls_transport.open(driver, &self.socket, token, bytes, plain);
+        tls_transport.open(driver, socket, token, bytes, plain);
         true
     }
 
@@ -193,10 +212,13 @@ impl<S> ClientTransport<S> {
         buffer: &mut SendBuffer,
         more: bool,
     ) -> TransferOutcome {
+        let Some(socket) = &self.socket else {
+            return TransferOutcome::Broken;
+        };
         if let Some(tls_transport) = &mut self.tls_transport {
-            return tls_transport.send(driver, &self.socket, token, buffer, more);
+            return tls_transport.send(driver, socket, token, buffer, more);
         }
-        driver.send(&self.socket, token, buffer, more).into()
+        driver.send(socket, token, buffer, more).into()
     }
 
     /// Whether encrypted bytes are unsent; [`ClientTransport::push`] has to send them before more can be sent.
@@ -213,9 +235,9 @@ impl<S> ClientTransport<S> {
         driver: &mut impl IoDriver<Socket = S>,
         token: ConnectionToken,
     ) -> TransferOutcome {
-        match &mut self.tls_transport {
-            Some(tls_transport) => tls_transport.push(driver, &self.socket, token),
-            None => TransferOutcome::Bytes {
+        match (&mut self.tls_transport, &self.socket) {
+            (Some(tls_transport), Some(socket)) => tls_transport.push(driver, socket, token),
+            _ => TransferOutcome::Bytes {
                 len: 0,
                 wire_len: 0,
             },
@@ -260,8 +282,10 @@ impl<S> ClientTransport<S> {
     /// Switches to kernel TLS, if the session decides so for a file of this length and the kernel supports it. No
     /// encrypted bytes may be unsent. Returns whether this call made the switch.
     pub fn offload(&mut self, driver: &mut impl IoDriver<Socket = S>, len: u64) -> bool {
-        let tls_transport = self.tls_transport.as_mut();
-        tls_transport.is_some_and(|tls_transport| tls_transport.offload(driver, &self.socket, len))
+        match (&mut self.tls_transport, &self.socket) {
+            (Some(tls_transport), Some(socket)) => tls_transport.offload(driver, socket, len),
+            _ => false,
+        }
     }
 
     /// Counts bytes of a file that a helper has sent.
@@ -290,16 +314,20 @@ impl<S> ClientTransport<S> {
         if !self.sends_files() {
             return driver.start_read(token, file, range);
         }
+        let Some(socket) = &self.socket else {
+            return driver.start_read(token, file, range);
+        };
         let Some(tls_transport) = &mut self.tls_transport else {
-            return driver.start_file(&self.socket, token, file, range);
+            return driver.start_file(socket, token, file, range);
         };
         // Kernel TLS: sendfile encrypts, and the session counts the use of the key.
-        tls_transport.start_file(driver, &self.socket, token, file, range)
+        tls_transport.start_file(driver, socket, token, file, range)
     }
 
     /// Bytes on the wire that the client has not acknowledged.
     pub fn unacknowledged(&self, driver: &impl IoDriver<Socket = S>) -> usize {
-        driver.unacknowledged(&self.socket)
+        let socket = self.socket.as_ref();
+        socket.map_or(0, |socket| driver.unacknowledged(socket))
     }
 
     /// Encrypts close_notify; [`ClientTransport::push`] has to send it.
@@ -311,17 +339,23 @@ impl<S> ClientTransport<S> {
 
     /// Half-closes the connection; the client may still send.
     pub fn finish(&mut self, driver: &mut impl IoDriver<Socket = S>) {
-        driver.finish(&self.socket);
+        if let Some(socket) = &self.socket {
+            driver.finish(socket);
+        }
     }
 
     /// Closes the connection, see [`IoDriver::close`].
     pub fn close(self, driver: &mut impl IoDriver<Socket = S>) {
-        driver.close(self.socket);
+        if let Some(socket) = self.socket {
+            driver.close(socket);
+        }
     }
 
     /// Closes the connection by a reset, see [`IoDriver::reset`].
     pub fn reset(self, driver: &mut impl IoDriver<Socket = S>) {
-        driver.reset(self.socket);
+        if let Some(socket) = self.socket {
+            driver.reset(socket);
+        }
     }
 }
 

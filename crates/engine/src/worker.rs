@@ -18,7 +18,7 @@ use crate::service::{ExchangeId, HttpService};
 use crate::settings::WorkerSettings;
 use crate::worker_handle::ROUNDS_MAX;
 
-pub use crate::message::{MailboxMessage, WorkerMessage};
+pub use crate::message::{ForwardedDatagram, MailboxMessage, WorkerMessage};
 pub use crate::system_calls::pin_to_cpu;
 
 /// After this many messages, socket events are handled again.
@@ -119,6 +119,8 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         // Messages and tasks are handled after the sockets: socket events may wake tasks and post messages.
         self.handle_notification();
         self.check_deadlines();
+        // Last, since everything before may write to connections.
+        self.serve_quic();
         self.context
             .service
             .turn_ended(self.context.driver.now_ms());
@@ -194,8 +196,8 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
                 .worker_handle
                 .sources
                 .handle_event(socket_event),
-            // Workers open no datagram sockets yet, as the engine has no datagram protocol.
-            DriverEvent::Datagrams(_) | DriverEvent::Room(_) => {}
+            DriverEvent::Datagrams(socket) => self.receive_datagrams(socket),
+            DriverEvent::Room(socket) => self.on_datagram_room(socket),
         }
     }
 
@@ -219,6 +221,10 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
             MailboxMessage::Settings(settings) => self.context.settings = settings,
             MailboxMessage::Command(command) => self.context.service.command(command),
             MailboxMessage::Listen(id, listener) => self.start_listening(id, listener),
+            MailboxMessage::ListenDatagrams(id, socket) => self.start_datagrams(id, socket),
+            MailboxMessage::Peers(peers) => self.context.peers = peers,
+            MailboxMessage::Datagram(id, datagram) => self.take_forwarded(id, &datagram),
+            MailboxMessage::StopDatagrams(id) => self.stop_datagrams(id),
             MailboxMessage::StopListening(id) => self.stop_listening(id),
             MailboxMessage::ShareListeners(to) => self.share_listeners(&to),
             MailboxMessage::EndSharing => self.has_shared_listeners = false,

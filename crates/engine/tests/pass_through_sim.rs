@@ -159,6 +159,7 @@ impl TransferCase {
             requests_max: 0,
             proxy_protocol_listeners: Vec::new(),
             h2: lowroad_http::h2::H2Settings::default(),
+            h3: lowroad_http::h3::H3Settings::default(),
             http: RequestLimits::default(),
         };
         let counters = Arc::new(WorkerCounters::default());

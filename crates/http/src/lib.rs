@@ -28,6 +28,7 @@ mod streams;
 pub mod body;
 pub mod content_coding;
 pub mod date;
+pub mod encoded_heads;
 pub mod error_page;
 pub mod field_values;
 pub mod fields;

@@ -4,6 +4,7 @@
 use alloc::vec::Vec;
 
 use crate::fields::FieldLines;
+use crate::h1::BodyLengthMismatch;
 use crate::status::StatusCode;
 use crate::version::HttpVersion;
 
@@ -61,4 +62,34 @@ pub trait ServerProtocol {
 
     /// Announces the end of the connection: requests in progress are still answered.
     fn drain(&mut self, out: &mut Vec<u8>);
+}
+
+/// The operations that exist only if the bodies of several responses are interleaved. Bodies are announced; the protocol
+/// selects in which order they are sent.
+pub trait MultiplexedProtocol: ServerProtocol {
+    /// Announces more of a response's body. Returns false if the body is not to be sent: the response has no body, or the
+    /// client has cancelled the request.
+    ///
+    /// # Errors
+    /// The body is longer than announced: the stream is to be reset.
+    fn announce_body(&mut self, stream: StreamId, len: u64) -> Result<bool, BodyLengthMismatch>;
+
+    /// Announces a whole body, as `announce_body` and `announce_end` do.
+    ///
+    /// # Errors
+    /// The body is longer or shorter than announced: the stream is to be reset.
+    fn announce_whole(&mut self, stream: StreamId, len: u64) -> Result<bool, BodyLengthMismatch>;
+
+    /// Announces the end of a response's body. `trailers` are field lines.
+    ///
+    /// # Errors
+    /// The body is shorter than announced: the stream is to be reset.
+    fn announce_end(
+        &mut self,
+        stream: StreamId,
+        trailers: FieldLines<'_>,
+    ) -> Result<(), BodyLengthMismatch>;
+
+    /// Whether the whole response to a request was written.
+    fn is_response_complete(&mut self, stream: StreamId) -> bool;
 }

@@ -9,6 +9,8 @@ pub enum HttpVersion {
     Http11,
     /// HTTP/2.
     Http2,
+    /// HTTP/3.
+    Http3,
 }
 
 impl HttpVersion {
@@ -19,6 +21,7 @@ impl HttpVersion {
             HttpVersion::Http10 => "HTTP/1.0",
             HttpVersion::Http11 => "HTTP/1.1",
             HttpVersion::Http2 => "HTTP/2.0",
+            HttpVersion::Http3 => "HTTP/3.0",
         }
     }
 

@@ -3,6 +3,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+pub use lowroad_engine::quic_transport::QuicCounters;
+
 /// Limits of an endpoint, that is, of a worker.
 #[derive(Clone, Copy, Debug)]
 pub struct QuicLimits {
@@ -80,33 +82,4 @@ impl QuicLimits {
         // Attackers with false addresses never get beyond this, so that others keep the rest of the handshakes.
         (!attempt.is_validated && attempt.handshakes >= self.retry_from).then_some(Admission::Retry)
     }
-}
-
-/// Counters of an endpoint, since its start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QuicCounters {
-    /// Handshakes that began.
-    pub accepted: u64,
-    /// Handshakes that completed.
-    pub opened: u64,
-    /// Handshakes that failed or timed out.
-    pub failed: u64,
-    /// Handshakes given up after their time limit; they are also in `failed`.
-    pub handshake_timeouts: u64,
-    /// Clients that had to prove their address.
-    pub retried: u64,
-    /// Connections refused, since there were too many.
-    pub refused_connections: u64,
-    /// Connections refused, since too many handshakes were in progress.
-    pub refused_handshakes: u64,
-    /// Connections refused by the caller.
-    pub refused: u64,
-    /// Connections ignored by the caller.
-    pub ignored: u64,
-    /// Answers of the endpoint itself: refusals, Retry, versions, resets.
-    pub answers: u64,
-    /// Receive windows that did not grow, since all of them had reached their limit.
-    pub withheld_windows: u64,
-    /// Answers dropped, since too many waited to be sent.
-    pub dropped_answers: u64,
 }

@@ -8,7 +8,7 @@ use quinn_proto::{
     Connection, Dir, Event, ReadError, SendStream, StreamEvent, StreamId, VarInt, WriteError,
 };
 
-use crate::event::{CloseReason, QuicEvent, QuicStreamClosed};
+use crate::event::{CloseReason, QuicEvent, QuicStreamClosed, close_reason};
 use crate::receive_window::{WindowBudget, WindowGrowth};
 use crate::settings::QuicSettings;
 
@@ -117,7 +117,7 @@ impl<P> QuicConnection<P> {
                         ConnectionPhase::Over
                     }
                     ConnectionPhase::Over => ConnectionPhase::Over,
-                    _ => ConnectionPhase::Ending(CloseReason::new(&reason)),
+                    _ => ConnectionPhase::Ending(close_reason(&reason)),
                 };
                 None
             }

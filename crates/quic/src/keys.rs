@@ -44,6 +44,14 @@ impl QuicKeys {
     }
 }
 
+/// Random bytes for a secret or a seed; `None` if the system has none.
+#[must_use]
+pub fn random_bytes() -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    aws_lc_rs::rand::fill(&mut bytes).ok()?;
+    Some(bytes)
+}
+
 /// A key or seed for a purpose.
 pub(crate) fn derived(secret: &[u8; 32], label: &[u8]) -> [u8; 32] {
     let key = hmac::Key::new(hmac::HMAC_SHA256, secret);

@@ -9,6 +9,7 @@
 //! | [`QuicEndpointConfig`], [`QuicSettings`], [`QuicKeys`] | the configuration |
 //! | [`QuicLimits`], [`Admission`], [`QuicCounters`] | limits of connections and handshakes, Retry |
 //! | [`SteeringTable`], [`steering::classic`] | the worker that a datagram belongs to |
+//! | [`WorkerTransport`] | the QUIC of a worker of the engine |
 //! | [`null_cipher`] | no cryptography, for simulations |
 //!
 //! Read RFC 9000, RFC 9001 (TLS) and RFC 9002 (loss, congestion).
@@ -32,6 +33,7 @@ pub mod steering;
 mod stream_calls;
 mod tls_session;
 mod tokens;
+mod worker_transport;
 
 pub use self::admission::{Admission, ConnectionAttempt, QuicCounters, QuicLimits};
 pub use self::client::QuicClientCipher;
@@ -42,7 +44,8 @@ pub use self::event::{
     CloseReason, ConnectionKey, EcnBits, IncomingDatagram, OutgoingTrain, QuicEvent,
     QuicStreamClosed,
 };
-pub use self::keys::QuicKeys;
+pub use self::keys::{QuicKeys, random_bytes};
 pub use self::settings::QuicSettings;
 pub use self::steering::{QuicRoute, SteeringTable};
 pub use self::tokens::UsedTokens;
+pub use self::worker_transport::WorkerTransport;

@@ -125,11 +125,19 @@ impl<P> QuicEndpoint<P> {
         }
     }
 
-    /// Whether all bytes written to all streams are acknowledged, and all streams of the peer answered.
+    /// Sends a packet that the peer acknowledges, so that neither side considers the connection idle.
+    pub fn keep_alive(&mut self, key: ConnectionKey) {
+        self.touch(key);
+        if let Some(connection) = self.find(key) {
+            connection.inner.ping();
+        }
+    }
+
+    /// Streams with bytes that are not acknowledged, or without an end.
     #[must_use]
-    pub fn is_sent(&mut self, key: ConnectionKey) -> bool {
+    pub fn unfinished_streams(&mut self, key: ConnectionKey) -> usize {
         self.find(key)
-            .is_none_or(|connection| connection.inner.streams().send_streams() == 0)
+            .map_or(0, |connection| connection.inner.streams().send_streams())
     }
 }
 

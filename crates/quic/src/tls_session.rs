@@ -26,7 +26,13 @@ impl QuicCipher {
     /// TLS 1.3 with the certificates of an acceptor.
     #[must_use]
     pub fn tls(acceptor: QuicTlsAcceptor) -> QuicCipher {
-        QuicCipher(Arc::new(TlsServerCipher(acceptor)))
+        QuicCipher::tls_by(move || acceptor.clone())
+    }
+
+    /// TLS 1.3 with the acceptor that `current` returns at each handshake, for certificates that change.
+    #[must_use]
+    pub fn tls_by(current: impl Fn() -> QuicTlsAcceptor + Send + Sync + 'static) -> QuicCipher {
+        QuicCipher(Arc::new(TlsServerCipher(Box::new(current))))
     }
 }
 
@@ -38,7 +44,7 @@ impl QuicClientCipher {
     }
 }
 
-struct TlsServerCipher(QuicTlsAcceptor);
+struct TlsServerCipher(Box<dyn Fn() -> QuicTlsAcceptor + Send + Sync>);
 
 impl ServerConfig for TlsServerCipher {
     fn initial_keys(&self, version: u32, id: &ConnectionId) -> Result<Keys, UnsupportedVersion> {
@@ -54,7 +60,7 @@ impl ServerConfig for TlsServerCipher {
     }
 
     fn start_session(self: Arc<Self>, _: u32, params: &TransportParameters) -> Box<dyn Session> {
-        let session = self.0.accept(encoded(params));
+        let session = (self.0)().accept(encoded(params));
         Box::new(TlsSession {
             // TLS 1.3 is always on in `TlsServerSettings`; a session without state refuses the client.
             session: session.ok(),

@@ -99,6 +99,17 @@ pub fn settings(config: &Config, listeners: &ListenerSet, fd_limit: u64) -> Work
             streams_max: u16::try_from(limits.streams_per_connection_max).unwrap_or(u16::MAX),
             ..Default::default()
         },
+        h3: lowroad_http::h3::H3Settings {
+            limits: http,
+            section_len_max: section_len_max(limits),
+            // WebSocket over HTTP/3 (RFC 9220).
+            accepts_connect_protocol: true,
+            // Numbers of concurrent requests have 15 bits.
+            streams_max: u16::try_from(limits.streams_per_connection_max)
+                .unwrap_or(u16::MAX)
+                .min(i16::MAX as u16),
+            ..Default::default()
+        },
         http,
     }
 }

@@ -8,7 +8,7 @@ mod disk_cache;
 mod follower_thread;
 mod hardening;
 mod privileged_parts;
-mod worker_threads;
+pub mod worker_threads;
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -73,6 +73,7 @@ pub fn run(mut config: Config, mut start: ServerStart<'_>) -> Result<(), String>
         logs,
         init,
         new_sockets,
+        new_datagrams,
         mut admin,
         traces,
         disk_folder,
@@ -144,7 +145,7 @@ pub fn run(mut config: Config, mut start: ServerStart<'_>) -> Result<(), String>
         }
     }
     // Clients are accepted last: if descriptors are few, early clients would use up those that the start needs.
-    worker_threads::listen(&lock(&running), new_sockets);
+    worker_threads::listen(&lock(&running), new_sockets, new_datagrams);
     announcement::warn_about_unserved(&lock(&running));
     announcement::announce(&lock(&running));
     if let Some(front) = &front {

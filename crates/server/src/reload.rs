@@ -15,7 +15,7 @@ use lowroad_log::ErrorLogger;
 use lowroad_routes::applications::ApplicationChanges;
 use lowroad_routes::route_builder::OpenedKinds;
 use lowroad_site::decision::WorkerCommand;
-use lowroad_site::listeners::NewSockets;
+use lowroad_site::listeners::{NewDatagrams, NewSockets};
 use lowroad_site::sites::SiteTable;
 use lowroad_tls_listener::TlsListeners;
 
@@ -24,6 +24,7 @@ use crate::features;
 use crate::level_sites::LevelSites;
 use crate::limits;
 use crate::memory;
+use crate::process::worker_threads;
 use crate::running_server::{RunningServer, lock, update_applications};
 use crate::secret_file;
 
@@ -200,6 +201,7 @@ impl PreviousConfig {
 struct PreparedConfig {
     config: Config,
     new_sockets: NewSockets,
+    new_datagrams: NewDatagrams,
     sites: SiteTable,
     tls: TlsListeners,
     handlers: OpenedKinds,
@@ -240,7 +242,12 @@ fn apply(
 /// Opens sockets, handlers, certificates and sites. All steps that may fail are done before the first visible change.
 fn prepare(running: &mut RunningServer, config: Config) -> Result<PreparedConfig, String> {
     // Sockets are opened first, because this fails most often, for example if a port is in use.
-    let new_sockets = running.listeners.open(&config, running.workers.len())?;
+    let workers = running.workers.len();
+    let new_sockets = running.listeners.open(&config, workers)?;
+    let new_datagrams = running.listeners.open_datagrams(&config, workers);
+    let new_datagrams = new_datagrams.inspect_err(|_| {
+        running.listeners.close_unused(&running.config);
+    })?;
     let sites = running
         .handler_runtime
         .open(&config)
@@ -264,11 +271,13 @@ fn prepare(running: &mut RunningServer, config: Config) -> Result<PreparedConfig
             Ok((sites, tls, handler_set.kinds()))
         });
     let (sites, tls, handlers) = sites.inspect_err(|_| {
+        running.listeners.close_unused_datagrams(&running.config);
         running.listeners.close_unused(&running.config);
     })?;
     Ok(PreparedConfig {
         config,
         new_sockets,
+        new_datagrams,
         sites,
         tls,
         handlers,
@@ -279,6 +288,7 @@ fn activate(running: &mut RunningServer, prepared: PreparedConfig) -> DrainingWo
     let PreparedConfig {
         config,
         new_sockets,
+        new_datagrams,
         sites,
         tls,
         handlers,
@@ -286,6 +296,7 @@ fn activate(running: &mut RunningServer, prepared: PreparedConfig) -> DrainingWo
     let settings = limits::settings(&config, &running.listeners, running.fd_limit);
     let settings = Arc::new(settings);
     // Unused sockets are closed only now, because a failed reload must keep all sockets.
+    let unused_datagrams = running.listeners.close_unused_datagrams(&config);
     let unused = running.listeners.close_unused(&config);
     // The new sites are posted before the new listeners, which the old sites do not know.
     let draining = serve(running, Arc::new(sites));
@@ -302,10 +313,14 @@ fn activate(running: &mut RunningServer, prepared: PreparedConfig) -> DrainingWo
         for (id, listener) in sockets {
             worker.post(MailboxMessage::Listen(id, listener));
         }
+        for id in &unused_datagrams {
+            worker.post(MailboxMessage::StopDatagrams(*id));
+        }
         for id in &unused {
             worker.post(MailboxMessage::StopListening(*id));
         }
     }
+    worker_threads::listen_datagrams(running, new_datagrams);
     if let Some(tier) = running.store.tier() {
         tier.resize(config.server.disk_cache_len_max);
     }

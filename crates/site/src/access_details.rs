@@ -8,6 +8,7 @@ use lowroad_engine::upstream_tries::UpstreamTries;
 use lowroad_engine::{Exchange, ResponseWriter};
 use lowroad_http::fields::FieldLines;
 use lowroad_http::request::Request;
+use lowroad_http::version::HttpVersion;
 use lowroad_log::variable::{NamedValue, ValueSource, cookie, is_field};
 use lowroad_log::{EntryDetails, LogProcess, TextFormat, TlsTexts, ValueTexts};
 use lowroad_metrics::{MetricScope, ScopeLabels, ScopeRegistry};
@@ -209,7 +210,9 @@ impl NeededDetails {
         let stream = u64::from(exchange.id.stream.0);
         details.connection_requests = match exchange.protocol {
             // Clients number their streams 1, 3, 5 (RFC 9113 §5.1.1).
-            lowroad_http::version::HttpVersion::Http2 => stream.div_ceil(2),
+            HttpVersion::Http2 => stream.div_ceil(2),
+            // These numbers are 0, 1, 2 (RFC 9000 §2.1).
+            HttpVersion::Http3 => stream + 1,
             _ => stream,
         };
     }

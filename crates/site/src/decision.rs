@@ -33,6 +33,7 @@ use std::sync::mpsc::Sender;
 use lowroad_access_control::traffic_classes::ClassTable;
 use lowroad_config::RequestPath;
 use lowroad_engine::pass_through::PassThroughTarget;
+use lowroad_engine::quic_transport::QuicTransport;
 use lowroad_engine::service::ConnectionRefusal;
 use lowroad_engine::tls_session::TlsSession;
 use lowroad_engine::{Exchange, HttpService, ListenerId, ResponseWriter, ServiceOutcome};
@@ -46,6 +47,7 @@ use lowroad_metrics::MetricScope;
 use lowroad_response_cache::calls::HandlerCalls;
 use lowroad_response_cache::handler_outcome::HandlerOutcome;
 use lowroad_store::clock;
+use lowroad_tls_listener::{QuicListener, QuicWorker};
 
 use crate::access::{RequestOutcome, WorkerAccessLog};
 use crate::cache_counters::CacheCounters;
@@ -81,6 +83,10 @@ pub struct SiteService {
     tracer: Option<Box<WorkerTracer>>,
     urls: UrlSampler,
     scratch: DecisionScratch,
+    /// The number of workers.
+    worker_count: usize,
+    /// The certificates of this worker's QUIC, by listener.
+    quic: Vec<(ListenerId, QuicListener)>,
     #[cfg(debug_assertions)]
     panic_path: PanicPath,
 }
@@ -135,6 +141,8 @@ impl SiteService {
             tracer: None,
             urls: UrlSampler::new(clock::now_ms()),
             scratch: DecisionScratch::default(),
+            worker_count: 1,
+            quic: Vec::new(),
             #[cfg(debug_assertions)]
             panic_path: PanicPath::from_environment(),
         }
@@ -144,6 +152,14 @@ impl SiteService {
     pub fn with_tracer(self, tracer: Option<WorkerTracer>) -> SiteService {
         let tracer = tracer.map(Box::new);
         SiteService { tracer, ..self }
+    }
+
+    /// The service of one of `count` workers.
+    pub fn with_worker_count(self, count: usize) -> SiteService {
+        SiteService {
+            worker_count: count,
+            ..self
+        }
     }
 
     /// The cache counters of this worker.
@@ -648,6 +664,17 @@ impl HttpService for SiteService {
             .map(|endpoint| endpoint.new_session())
     }
 
+    fn quic_transport(&mut self, listener: ListenerId) -> Option<Box<dyn QuicTransport>> {
+        let worker = QuicWorker {
+            number: self.calls.worker,
+            count: self.worker_count,
+        };
+        let (certificates, transport) = self.sites.tls_endpoint(listener)?.quic(worker)?;
+        self.quic.retain(|(id, _)| *id != listener);
+        self.quic.push((listener, certificates));
+        Some(transport)
+    }
+
     #[inline]
     fn pass_through(
         &mut self,
@@ -823,6 +850,12 @@ impl HttpService for SiteService {
                 // alive.
                 self.calls.clear_last_site();
                 self.sites = sites;
+                // Handshakes from now on use the certificates of the new sites.
+                for (listener, certificates) in &self.quic {
+                    if let Some(endpoint) = self.sites.tls_endpoint(*listener) {
+                        certificates.set_endpoint(endpoint);
+                    }
+                }
                 drop(done_signal);
             }
             WorkerCommand::Offer(offer) => self.offer(*offer),

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use lowroad_config::{self as config, Config};
 use lowroad_engine::ListenerId;
+use lowroad_engine::datagram_socket::DatagramSocket;
 use lowroad_engine::listener::{ListenSocket, probe};
 use rustix::io::Errno;
 
@@ -37,11 +38,16 @@ pub struct ListenerSet {
     pub addresses: Vec<(ListenerId, SocketAddr)>,
     /// Recently closed addresses, and the time until which workers may still accept connections there.
     closing: Vec<(SocketAddr, Instant)>,
+    /// The listeners with datagram sockets for HTTP/3.
+    datagrams: Vec<ListenerId>,
     next: u16,
 }
 
 /// Newly opened sockets, for each worker.
 pub type NewSockets = Vec<Vec<(ListenerId, ListenSocket)>>;
+
+/// Newly opened datagram sockets, for each worker.
+pub type NewDatagrams = Vec<Vec<(ListenerId, DatagramSocket)>>;
 
 impl ListenerSet {
     /// Creates a set with one listener that has its socket outside this process, as in a simulation.
@@ -161,6 +167,58 @@ impl ListenerSet {
             self.next += 1;
         }
         Ok(new_sockets)
+    }
+
+    /// Opens `workers` datagram sockets for each TLS listener, if HTTP/3 is on, after its listening sockets. Systems that
+    /// pass sockets pass no datagram sockets yet, so HTTP/3 is off there.
+    ///
+    /// # Errors
+    /// An address that cannot be opened, and the reason. The set is unchanged then.
+    pub fn open_datagrams(
+        &mut self,
+        config: &Config,
+        workers: usize,
+    ) -> Result<NewDatagrams, String> {
+        let mut new_sockets: NewDatagrams = (0..workers).map(|_| Vec::new()).collect();
+        let mut added = Vec::new();
+        for (id, address) in self.datagram_addresses(config) {
+            // Workers keep their sockets over reloads.
+            if self.datagrams.contains(&id) {
+                continue;
+            }
+            for sockets in &mut new_sockets {
+                let socket = DatagramSocket::open(address);
+                let socket = socket.map_err(|error| {
+                    format!("can't receive datagrams at {address}: {}", hint(&error))
+                })?;
+                sockets.push((id, socket));
+            }
+            added.push(id);
+        }
+        // Only after all of them were opened: an error leaves the set unchanged.
+        self.datagrams.extend(added);
+        Ok(new_sockets)
+    }
+
+    /// The actual addresses of the listeners with HTTP/3.
+    fn datagram_addresses(&self, config: &Config) -> Vec<(ListenerId, SocketAddr)> {
+        if !config.server.http3 || !self.adopted.is_empty() {
+            return Vec::new();
+        }
+        let addresses = self.addresses_for(&config.sites);
+        let all = self.addresses.iter().copied();
+        all.filter(|(id, _)| addresses.tls_address(*id).is_some())
+            .collect()
+    }
+
+    /// Removes the datagram sockets that a configuration no longer contains; returns their listeners.
+    pub fn close_unused_datagrams(&mut self, config: &Config) -> Vec<ListenerId> {
+        let used = self.datagram_addresses(config);
+        let is_used = |id: &ListenerId| used.iter().any(|(used, _)| used == id);
+        let unused = self.datagrams.iter().copied().filter(|id| !is_used(id));
+        let unused: Vec<ListenerId> = unused.collect();
+        self.datagrams.retain(is_used);
+        unused
     }
 
     /// Where the socket of a listener came from.

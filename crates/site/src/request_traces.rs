@@ -198,6 +198,7 @@ fn set_server(span: &mut Span, sites: &SiteTable, exchange: &Exchange, authority
     span.set("client.address", exchange.peer.to_canonical().to_string());
     let version = match exchange.protocol {
         HttpVersion::Http2 => "2",
+        HttpVersion::Http3 => "3",
         version => version.number(),
     };
     span.set("network.protocol.version", version);

@@ -197,7 +197,7 @@ impl RequestResponder<'_, '_> {
         };
         if self
             .response
-            .write_prepared(&prepared, || representation.block())
+            .write_prepared(&prepared, || representation.encoded_heads())
         {
             let range = ByteRange {
                 start: 0,

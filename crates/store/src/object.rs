@@ -11,7 +11,7 @@ use lowroad_engine::arena::{self, ArenaBlock};
 use lowroad_engine::file::OpenFile;
 use lowroad_file_stamp::FileStamp;
 use lowroad_http::content_coding::{CodingSet, ContentCoding};
-use lowroad_http::h2::LazyBlock;
+use lowroad_http::encoded_heads::EncodedHeads;
 use lowroad_http::preconditions::Validators;
 use lowroad_http::status::StatusCode;
 use lowroad_http::stored_head::HeadMap;
@@ -63,7 +63,7 @@ pub struct Representation {
     stored: StoredBytes,
     /// The positions of the fields in the head, and the status.
     pub head: HeadMap,
-    /// Optional parts, and those that only HTTP/2 needs.
+    /// Optional parts, and those that only HTTP/2 and HTTP/3 need.
     extras: OnceBox<ObjectExtras>,
     /// Last-Modified.
     pub modified: UnixSeconds,
@@ -78,8 +78,8 @@ pub struct Representation {
 struct ObjectExtras {
     /// `None` if the body is inline and the object answers all requests for its key.
     separate: Option<RepresentationExtras>,
-    /// The HTTP/2 head, built for the first HTTP/2 request.
-    block: LazyBlock,
+    /// The heads for HTTP/2 and HTTP/3, built for the first request.
+    encoded: EncodedHeads,
 }
 
 /// Parts that few representations have.
@@ -290,7 +290,7 @@ impl Representation {
             true => OnceBox::new(),
             false => OnceBox::with_value(Box::new(ObjectExtras {
                 separate: Some(separate),
-                block: LazyBlock::default(),
+                encoded: EncodedHeads::default(),
             })),
         };
         Representation {
@@ -338,9 +338,9 @@ impl Representation {
         self.extras.get()?.separate.as_ref()
     }
 
-    /// The head for HTTP/2.
-    pub fn block(&self) -> &LazyBlock {
-        &self.extras.get_or_init(Box::default).block
+    /// The heads for HTTP/2 and HTTP/3.
+    pub fn encoded_heads(&self) -> &EncodedHeads {
+        &self.extras.get_or_init(Box::default).encoded
     }
 
     /// The location of the body.

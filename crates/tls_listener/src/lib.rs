@@ -7,4 +7,6 @@ pub mod certificate_status;
 #[cfg_attr(not(feature = "tls"), path = "stubs.rs")]
 mod tls;
 
-pub use tls::{TlsEndpoint, TlsListeners, check, check_ticket_keys, install, trust};
+pub use tls::{
+    QuicListener, QuicWorker, TlsEndpoint, TlsListeners, check, check_ticket_keys, install, trust,
+};

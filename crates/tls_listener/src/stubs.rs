@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use lowroad_config::{BuildFeature, Config, MissingFeature};
+use lowroad_engine::quic_transport::QuicTransport;
 use lowroad_engine::tls_session::TlsSession;
 use lowroad_log::ErrorLogger;
 use lowroad_privileges::account::ServerAccount;
@@ -41,6 +42,25 @@ pub struct TlsListeners;
 
 /// A type without values, since no address has TLS.
 pub enum TlsEndpoint {}
+
+/// A worker, and the number of workers.
+#[derive(Clone, Copy, Debug)]
+pub struct QuicWorker {
+    /// The worker's number.
+    pub number: usize,
+    /// The number of workers.
+    pub count: usize,
+}
+
+/// A type without values, since no address has HTTP/3.
+pub enum QuicListener {}
+
+impl QuicListener {
+    /// Unreachable, since no listener exists.
+    pub fn set_endpoint(&self, _: &Arc<TlsEndpoint>) {
+        match *self {}
+    }
+}
 
 impl TlsListeners {
     /// Does nothing.
@@ -119,6 +139,11 @@ impl TlsListeners {
 impl TlsEndpoint {
     /// Unreachable, since no endpoint exists.
     pub fn new_session(self: &Arc<Self>) -> Box<dyn TlsSession> {
+        match **self {}
+    }
+
+    /// Unreachable, since no endpoint exists.
+    pub fn quic(self: &Arc<Self>, _: QuicWorker) -> Option<(QuicListener, Box<dyn QuicTransport>)> {
         match **self {}
     }
 

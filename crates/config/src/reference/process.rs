@@ -85,6 +85,12 @@ pub(super) const SERVER: TableReference = TableReference {
             "Let the kernel encrypt long files where it can: TLS 1.3 with HTTP/1.1 ([TLS](../tls.md)).",
         ),
         KeyReference::with_default(
+            "http3",
+            "boolean",
+            "false",
+            "Accept HTTP/3 at each TLS address, on the UDP port of the same number, which firewalls must let through. Responses of these sites have `Alt-Svc`, by which browsers find it. Limits of requests, streams, connections and rates are those of HTTP/2.",
+        ),
+        KeyReference::with_default(
             "helpers",
             "1 to 256",
             "4",

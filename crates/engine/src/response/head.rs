@@ -4,6 +4,7 @@ use lowroad_cache::{cache_control, targeted_fields};
 use lowroad_http::fields::{FieldLines, FieldName, ResponseFields, StandardHeader};
 use lowroad_http::h1::{self, BodyLen};
 use lowroad_http::h2::{self, hpack};
+use lowroad_http::h3::{self, qpack};
 use lowroad_http::head_writer::{HeadWriter, put_content_range};
 use lowroad_http::status::StatusCode;
 use lowroad_http::stored_head::StoredSection;
@@ -13,12 +14,21 @@ use super::{FieldChanges, ResponseProtocol};
 /// The name of the field Cache-Control.
 const CACHE_CONTROL: &str = "Cache-Control";
 
+/// The fields of a head in a frame.
+#[derive(Clone, Copy)]
+enum FramedHead {
+    /// The head is that of HTTP/1, or the stream has ended: then nothing is written.
+    None,
+    Http2(h2::HeadInProgress),
+    Http3(h3::H3HeadInProgress),
+}
+
 /// A head being written: fields in the order in which they are added. The connection adds its own fields.
 pub struct HeadBuilder<'r> {
     wire: ResponseProtocol<'r>,
     status: StatusCode,
-    /// The header block of HTTP/2. `None` if the stream has ended: then nothing is written.
-    block: Option<h2::HeadInProgress>,
+    /// The fields of HTTP/2 or HTTP/3.
+    framed: FramedHead,
     /// The changes to the fields of this response, if there are any.
     changes: Option<&'r FieldChanges>,
     /// The lines of Cache-Control of a response that becomes private.
@@ -34,17 +44,24 @@ impl<'r> HeadBuilder<'r> {
         date: &[u8; 29],
         out: &'r mut Vec<u8>,
     ) -> HeadBuilder<'r> {
-        let block = match &mut wire {
+        let framed = match &mut wire {
             ResponseProtocol::Http1(_) => {
                 HeadWriter::start(out, status, date);
-                None
+                FramedHead::None
             }
-            ResponseProtocol::Http2(http, stream) => http.begin_head(*stream, status, date, out),
+            ResponseProtocol::Http2(http, stream) => {
+                let head = http.begin_head(*stream, status, date, out);
+                head.map_or(FramedHead::None, FramedHead::Http2)
+            }
+            ResponseProtocol::Http3(http, stream) => {
+                let head = http.begin_head(*stream, status, date, out);
+                head.map_or(FramedHead::None, FramedHead::Http3)
+            }
         };
         HeadBuilder {
             wire,
             status,
-            block,
+            framed,
             changes: None,
             cache_control: Vec::new(),
             out,
@@ -77,10 +94,13 @@ impl HeadBuilder<'_> {
     }
 
     fn put(&mut self, name: &str, value: &[u8]) -> &mut Self {
-        match self.wire {
-            ResponseProtocol::Http1(_) => drop(HeadWriter::resume(self.out).field(name, value)),
-            ResponseProtocol::Http2(..) if self.block.is_none() => {}
-            ResponseProtocol::Http2(..) => write_field(name, value, self.out),
+        match (&self.wire, self.framed) {
+            (ResponseProtocol::Http1(_), _) => {
+                HeadWriter::resume(self.out).field(name, value);
+            }
+            (_, FramedHead::None) => {}
+            (_, FramedHead::Http2(_)) => write_field(name, value, hpack::put_field, self.out),
+            (_, FramedHead::Http3(_)) => write_field(name, value, qpack::put_field, self.out),
         }
         self
     }
@@ -125,10 +145,11 @@ impl HeadBuilder<'_> {
             }
             return self;
         }
-        match self.wire {
-            ResponseProtocol::Http1(_) => h1::put_fields(fields, self.out),
-            ResponseProtocol::Http2(..) if self.block.is_none() => {}
-            ResponseProtocol::Http2(..) => h2::put_fields(fields, self.out),
+        match (&self.wire, self.framed) {
+            (ResponseProtocol::Http1(_), _) => h1::put_fields(fields, self.out),
+            (_, FramedHead::None) => {}
+            (_, FramedHead::Http2(_)) => h2::put_fields(fields, self.out),
+            (_, FramedHead::Http3(_)) => h3::put_fields(fields, self.out),
         }
         self
     }
@@ -141,10 +162,11 @@ impl HeadBuilder<'_> {
             }
             return self;
         }
-        match self.wire {
-            ResponseProtocol::Http1(_) => h1::put_encoded(section, self.out),
-            ResponseProtocol::Http2(..) if self.block.is_none() => {}
-            ResponseProtocol::Http2(..) => h2::put_encoded(section, self.out),
+        match (&self.wire, self.framed) {
+            (ResponseProtocol::Http1(_), _) => h1::put_encoded(section, self.out),
+            (_, FramedHead::None) => {}
+            (_, FramedHead::Http2(_)) => h2::put_encoded(section, self.out),
+            (_, FramedHead::Http3(_)) => h3::put_encoded(section, self.out),
         }
         self
     }
@@ -172,30 +194,38 @@ impl HeadBuilder<'_> {
                 self.put(CACHE_CONTROL, &value);
             }
         }
-        match (self.wire, self.block) {
+        match (self.wire, self.framed) {
             (ResponseProtocol::Http1(http), _) => http.finish_head(self.status, body, self.out),
-            (ResponseProtocol::Http2(..), None) => false,
-            (ResponseProtocol::Http2(http, _), Some(block)) => {
-                http.finish_head(block, body, self.out)
+            (ResponseProtocol::Http2(http, _), FramedHead::Http2(head)) => {
+                http.finish_head(head, body, self.out)
             }
+            (ResponseProtocol::Http3(http, _), FramedHead::Http3(head)) => {
+                http.finish_head(head, body, self.out)
+            }
+            _ => false,
         }
     }
 }
 
-fn write_field(name: &str, value: &[u8], out: &mut Vec<u8>) {
+fn write_field(
+    name: &str,
+    value: &[u8],
+    put: impl FnOnce(FieldName<'_>, &[u8], &mut Vec<u8>),
+    out: &mut Vec<u8>,
+) {
     let name = match StandardHeader::find(name.as_bytes()) {
         Some(standard) => FieldName::Known(standard),
         None => FieldName::Other(name),
     };
     match value.iter().all(|byte| is_value_byte(*byte)) {
-        true => hpack::put_field(name, value, out),
+        true => put(name, value, out),
         false => {
             // RFC 9110 §5.5: CR, LF and NUL could end the field, so they are replaced.
             let clean = value.iter().map(|byte| match is_value_byte(*byte) {
                 true => *byte,
                 false => b' ',
             });
-            hpack::put_field(name, &clean.collect::<Vec<u8>>(), out);
+            put(name, &clean.collect::<Vec<u8>>(), out);
         }
     }
 }

@@ -62,6 +62,21 @@ pub(crate) struct DecodedField {
 /// Name and value of each field.
 pub type FieldPairs = Vec<(Vec<u8>, Vec<u8>)>;
 
+/// Keeps the lines of regular fields, for the logs of written heads.
+pub(crate) struct WrittenLines<'t>(pub(crate) &'t mut Vec<u8>);
+
+impl FieldSink for WrittenLines<'_> {
+    fn text(&mut self) -> &mut Vec<u8> {
+        self.0
+    }
+
+    fn on_field(&mut self, field: DecodedField) {
+        if field.kind.is_pseudo() {
+            self.0.truncate(field.line_start);
+        }
+    }
+}
+
 /// Collects fields, for tests and fuzzing.
 #[derive(Default)]
 pub(crate) struct CollectedFields {

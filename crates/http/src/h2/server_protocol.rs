@@ -8,7 +8,8 @@ use super::server::H2Server;
 use super::streams::{StreamInput, StreamOutput};
 use super::{frame, hpack};
 use crate::fields::FieldLines;
-use crate::protocol::{ServerProtocol, StreamId};
+use crate::h1::BodyLengthMismatch;
+use crate::protocol::{MultiplexedProtocol, ServerProtocol, StreamId};
 use crate::status::StatusCode;
 use crate::streams::GoawayState;
 use crate::version::HttpVersion;
@@ -90,5 +91,28 @@ impl ServerProtocol for H2Server {
     /// `H2Server::send_final_goaway`, new streams are ignored.
     fn drain(&mut self, out: &mut Vec<u8>) {
         self.http.drain(out);
+    }
+}
+
+impl MultiplexedProtocol for H2Server {
+    fn announce_body(&mut self, stream: StreamId, len: u64) -> Result<bool, BodyLengthMismatch> {
+        self.body(stream, len)
+    }
+
+    #[inline]
+    fn announce_whole(&mut self, stream: StreamId, len: u64) -> Result<bool, BodyLengthMismatch> {
+        self.whole_body(stream, len)
+    }
+
+    fn announce_end(
+        &mut self,
+        stream: StreamId,
+        trailers: FieldLines<'_>,
+    ) -> Result<(), BodyLengthMismatch> {
+        self.end(stream, trailers)
+    }
+
+    fn is_response_complete(&mut self, stream: StreamId) -> bool {
+        H2Server::is_response_complete(self, stream)
     }
 }

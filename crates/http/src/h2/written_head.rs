@@ -5,22 +5,7 @@ use alloc::vec::Vec;
 
 use super::frame::{FrameHead, HEAD_LEN, flag, kind};
 use super::hpack::HpackDecoder;
-use crate::field_coding::{DecodedField, FieldSink};
-
-/// Keeps the lines of regular fields.
-struct WrittenLines<'t>(&'t mut Vec<u8>);
-
-impl FieldSink for WrittenLines<'_> {
-    fn text(&mut self) -> &mut Vec<u8> {
-        self.0
-    }
-
-    fn on_field(&mut self, field: DecodedField) {
-        if field.kind.is_pseudo() {
-            self.0.truncate(field.line_start);
-        }
-    }
-}
+use crate::field_coding::WrittenLines;
 
 /// Appends the field lines of the head at the start of `output` to `lines`. Returns the length of the head's frames; 0
 /// if there is no head.

@@ -41,11 +41,13 @@ mod request_frames;
 mod request_messages;
 mod response_head;
 mod server;
+mod server_protocol;
 mod settings;
 mod stream_input;
 #[cfg(test)]
 mod tests;
 mod unidirectional;
+mod written_head;
 
 pub mod frames;
 pub mod qpack;
@@ -59,6 +61,7 @@ pub use self::response_head::{
 };
 pub use self::server::{H3Server, H3ServerEvent};
 pub use self::settings::{H3Settings, setting};
+pub use self::written_head::decode_written_head;
 pub use crate::field_section::StreamRequestHead;
 pub use crate::h2::GlitchCounters;
 pub use crate::protocol::{NextData, StreamId};

@@ -120,6 +120,7 @@ impl HttpConnection {
         bytes: Bytes,
         is_end: bool,
     ) -> Result<(), H3Error> {
+        // Each call of `next` may consume a part.
         let mut used = 0;
         loop {
             let (mut text, mut head_slot) = (Vec::new(), None);
@@ -215,6 +216,7 @@ impl HttpConnection {
     /// Selects bodies by their priorities, and writes what QUIC takes.
     fn output(&mut self, endpoint: &mut QuicEndpoint, key: ConnectionKey) {
         self.flush(endpoint, key);
+        // The header belongs to the stream that `send` selects.
         let mut head = Vec::new();
         while let Some(piece) = self.server.send(PIECE_LEN, &mut head) {
             let stream = u64::from(piece.stream.0) << 2;
@@ -252,6 +254,7 @@ impl HttpConnection {
             .zip([&mut self.control, &mut self.decoder])
         {
             if !bytes.is_empty() {
+                // Their order within a stream matters, the order of the streams does not.
                 let unsent = self.unsent.entry(stream).or_default();
                 unsent.parts.push(std::mem::take(bytes).into());
             }

@@ -94,6 +94,7 @@ fn serve(socket: &UdpSocket, config: QuicEndpointConfig, clock: &TlsClock) -> io
     let now_us = || epoch.elapsed().as_micros() as u64;
     let mut endpoint: QuicEndpoint = QuicEndpoint::server(config, epoch);
     let mut connections: BTreeMap<ConnectionKey, HttpConnection> = BTreeMap::new();
+    // The longest datagram of UDP.
     let (mut buffer, mut out) = (vec![0; 65_536], Vec::new());
     loop {
         // The timeout of a socket must not be zero.
@@ -113,6 +114,7 @@ fn serve(socket: &UdpSocket, config: QuicEndpointConfig, clock: &TlsClock) -> io
             Err(error) if is_transient(error.kind()) => {}
             Err(error) => return Err(error),
         }
+        // Certificates and tokens expire by this clock.
         clock.set(unix_s());
         endpoint.advance(now_us());
         while let Some(key) = endpoint.next_touched() {

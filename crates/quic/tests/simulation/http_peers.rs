@@ -49,6 +49,7 @@ impl ServerConnection {
     }
 
     fn input(&mut self, stream: u64, bytes: &[u8], is_end: bool, body_len: u64) {
+        // Each call of `next` may consume a part.
         let mut used = 0;
         loop {
             let (mut text, mut head_slot) = (Vec::new(), None);
@@ -84,6 +85,7 @@ impl ServerConnection {
                 _ => {}
             }
         }
+        // Without a dynamic table, no section waits.
         assert_eq!(used, bytes.len());
     }
 
@@ -104,6 +106,7 @@ impl ServerConnection {
         for (stream, (parts, is_end)) in &mut self.unsent {
             // Written at once even if QUIC takes a part only.
             endpoint.write(key, *stream, parts).expect("open");
+            // QUIC leaves the part that it has not taken.
             parts.retain(|part| !part.is_empty());
             if parts.is_empty() && std::mem::take(is_end) {
                 assert_eq!(endpoint.finish(key, *stream), Ok(()));
@@ -218,6 +221,7 @@ impl Application for HttpClient {
     fn event(&mut self, endpoint: &mut TestEndpoint, key: ConnectionKey, event: QuicEvent) {
         match event {
             QuicEvent::Opened => {
+                // RFC 9114 §6.2.1: each side begins a control stream with SETTINGS.
                 let control = endpoint.open(key, false).expect("a stream");
                 let settings = &mut [Bytes::from_static(&[0, 4, 0])];
                 assert_eq!(endpoint.write(key, control, settings), Ok(3));
@@ -228,6 +232,7 @@ impl Application for HttpClient {
                 is_end,
             } if stream & 3 == 0 => {
                 let response = self.responses.entry(stream).or_default();
+                // Frames are examined at the end.
                 response.0.extend_from_slice(&bytes);
                 response.1 |= is_end;
             }
@@ -242,6 +247,7 @@ impl Application for HttpClient {
 pub fn request() -> Vec<u8> {
     let (mut section, mut frame) = (Vec::new(), Vec::new());
     put_prefix(&mut section);
+    // GET, https and / (RFC 9204, appendix A).
     section.extend_from_slice(&[0xd1, 0xd7, 0xc1]);
     put_field(FieldName::Other(":authority"), b"h", &mut section);
     put_frame(kind::HEADERS, &section, &mut frame);

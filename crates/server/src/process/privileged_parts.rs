@@ -9,7 +9,7 @@ use lowroad_log::ErrorLogger;
 use lowroad_privileges::account::{self, ServerAccount};
 use lowroad_privileges::hide_process;
 use lowroad_privileges::starter;
-use lowroad_site::listeners::{HandedSockets, ListenerSet, NewSockets};
+use lowroad_site::listeners::{HandedSockets, ListenerSet, NewDatagrams, NewSockets};
 use lowroad_store::change_feed::ChangeFeed;
 use lowroad_tls_listener::TlsListeners;
 
@@ -27,6 +27,7 @@ pub struct PrivilegedParts {
     pub logs: LogWriters,
     pub init: Option<InitLink>,
     pub new_sockets: NewSockets,
+    pub new_datagrams: NewDatagrams,
     pub admin: AdminListeners,
     pub traces: Option<TraceExport>,
     /// The folder of the disk cache, unless a predecessor has it.
@@ -72,7 +73,8 @@ impl PrivilegedParts {
             ));
         }
         let (fd_limit, fd_note) = limits::raise_fd_limit(config);
-        let (listeners, new_sockets) = open_listeners(config, start)?;
+        let (mut listeners, new_sockets) = open_listeners(config, start)?;
+        let new_datagrams = listeners.open_datagrams(config, worker_threads::count(config))?;
         // TLS is prepared before root is given up, because usually only root can read private keys.
         let predecessor = start.predecessor.as_mut();
         let ticket_keys = predecessor.and_then(|it| it.ticket_keys.as_deref());
@@ -110,6 +112,7 @@ impl PrivilegedParts {
             logs,
             init,
             new_sockets,
+            new_datagrams,
             admin,
             traces,
             disk_folder,

@@ -29,7 +29,7 @@ use lowroad_response_cache::handler_outcome::{HandlerOutcome, OutcomeSender, Out
 use lowroad_routes::route_builder::RuntimeHandle;
 use lowroad_site::access::{LogWorker, WorkerAccessLog};
 use lowroad_site::decision::SiteService;
-use lowroad_site::listeners::NewSockets;
+use lowroad_site::listeners::{NewDatagrams, NewSockets};
 use lowroad_site::request_traces::WorkerTracer;
 use lowroad_store::SharedStore;
 
@@ -90,6 +90,7 @@ pub fn start(
                 count,
                 hostname: hostname.clone(),
             },
+            count,
             tracer: start.traces.map(TraceExport::tracer),
             thread_filter: start.thread_filter.clone(),
         };
@@ -104,6 +105,7 @@ struct WorkerParameters {
     settings: Arc<WorkerSettings>,
     logs: Vec<(LineSink, AccessLogConfig)>,
     log_worker: LogWorker,
+    count: usize,
     tracer: Option<WorkerTracer>,
     thread_filter: Option<Arc<ThreadFilter>>,
 }
@@ -139,7 +141,9 @@ fn start_one(
         last_site: RefCell::default(),
     };
     let web = SiteService::new(running.sites.clone(), calls, running.logger.clone(), log);
-    let web = web.with_tracer(parameters.tracer);
+    let web = web
+        .with_tracer(parameters.tracer)
+        .with_worker_count(parameters.count);
     let (counters, cache_counters) = (Arc::new(WorkerCounters::default()), web.cache_counters());
     let (request_metrics, urls) = (web.request_metrics(), web.urls());
     let admission = running.admission.clone();
@@ -251,11 +255,23 @@ fn abort(number: usize, reason: &str) -> ! {
     std::process::abort();
 }
 
-/// Passes each worker its listening sockets.
-pub fn listen(running: &RunningServer, new_sockets: NewSockets) {
+/// Passes each worker its sockets.
+pub fn listen(running: &RunningServer, new_sockets: NewSockets, new_datagrams: NewDatagrams) {
+    let peers: Arc<[WorkerBox]> = running.workers.clone().into();
     for (worker, sockets) in running.workers.iter().zip(new_sockets) {
         for (id, listener) in sockets {
             worker.post(MailboxMessage::Listen(id, listener));
+        }
+        worker.post(MailboxMessage::Peers(peers.clone()));
+    }
+    listen_datagrams(running, new_datagrams);
+}
+
+/// Passes each worker its datagram sockets.
+pub fn listen_datagrams(running: &RunningServer, new_datagrams: NewDatagrams) {
+    for (worker, sockets) in running.workers.iter().zip(new_datagrams) {
+        for (id, socket) in sockets {
+            worker.post(MailboxMessage::ListenDatagrams(id, socket));
         }
     }
 }

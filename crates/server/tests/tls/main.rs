@@ -8,6 +8,8 @@ mod clear;
 mod clients;
 mod files;
 mod handshakes;
+mod http3;
+mod http3_client;
 #[allow(dead_code, reason = "the authority alone is wanted")]
 #[path = "../../../acme/tests/authority/kit/mod.rs"]
 mod kit;

@@ -139,6 +139,7 @@ impl AccessRecord {
             HttpVersion::Http10 => b" HTTP/1.0",
             HttpVersion::Http11 => b" HTTP/1.1",
             HttpVersion::Http2 => b" HTTP/2.0",
+            HttpVersion::Http3 => b" HTTP/3.0",
         });
     }
 

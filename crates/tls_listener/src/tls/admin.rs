@@ -45,6 +45,7 @@ impl AdminTls {
                 ..process.clone()
             },
             can_offload: false,
+            quic: None,
         };
         let tls = AdminTls {
             endpoint: Arc::new(endpoint),

@@ -11,6 +11,7 @@ mod client_authorities;
 mod fault_log;
 mod files;
 mod local_authority;
+mod quic;
 mod session;
 
 use std::collections::HashMap;
@@ -37,9 +38,11 @@ use admin::AdminTls;
 use client_authorities::ClientAuthorities;
 use fault_log::TlsFaultLog;
 use files::KeyPairSet;
+use quic::{QuicAcceptor, QuicProcess};
 
 pub use check::{check, check_ticket_keys};
 pub use local_authority::trust;
+pub use quic::{QuicListener, QuicWorker};
 
 /// The ALPN protocols, in order of preference.
 const PROTOCOLS: [&str; 2] = ["h2", "http/1.1"];
@@ -86,6 +89,7 @@ struct TlsProcess {
     ticket_file: Option<Arc<TicketFile>>,
     faults: Arc<TlsFaultLog>,
     automatic: Arc<AutomaticTls>,
+    quic: Arc<QuicProcess>,
 }
 
 /// The TLS endpoint of one address.
@@ -95,6 +99,8 @@ pub struct TlsEndpoint {
     process: TlsProcess,
     /// Whether kernel TLS is configured and supported.
     can_offload: bool,
+    /// `None` for the admin service, which has no HTTP/3.
+    quic: Option<QuicAcceptor>,
 }
 
 impl TlsListeners {
@@ -179,6 +185,7 @@ impl TlsListeners {
                 let mut offer =
                     TlsEndpoint::new(*address, &sites, &pairs, &client_authorities, &process)?;
                 offer.can_offload = matches!(kernel, KernelTls::On);
+                offer.quic = Some(QuicAcceptor::new(&offer.acceptor, &config.limits));
                 offers.insert(*address, Arc::new(offer));
             }
         }
@@ -339,6 +346,7 @@ impl TlsProcess {
             ticket_file: None,
             faults: Arc::new(TlsFaultLog::new(logger.clone())),
             automatic: Arc::default(),
+            quic: Arc::default(),
         };
         let Some(path) = &config.server.ticket_keys else {
             return Ok(process);
@@ -424,6 +432,7 @@ impl TlsEndpoint {
         };
         Ok(TlsEndpoint {
             acceptor: acceptor.map_err(describe)?,
+            quic: None,
             store,
             process: process.clone(),
             can_offload: false,

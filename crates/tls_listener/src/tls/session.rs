@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lowroad_engine::tls_session::{
     AlpnProtocol, ClientIdentity, LayerFault, TlsInfo, TlsSession, TlsState,
 };
-use lowroad_tls::{MinimumVersion, TlsFault, TlsServer};
+use lowroad_tls::{ClientCertificate, MinimumVersion, TlsFault, TlsServer};
 
 use super::TlsEndpoint;
 
@@ -166,22 +166,27 @@ fn negotiated_info(server: &TlsServer) -> TlsInfo {
             Some(MinimumVersion::Tls12) => "TLSv1.2",
             _ => "TLSv1.3",
         },
-        cipher: server.cipher().map_or("", cipher),
+        cipher: server.cipher().map_or("", cipher_name),
         is_resumed: server.is_resumed(),
-        client: server.client_certificate().map(|certificate| {
-            Arc::new(ClientIdentity {
-                subject: certificate.subject.into(),
-                issuer: certificate.issuer.into(),
-                serial: certificate.serial.into(),
-                fingerprint: certificate.fingerprint.into(),
-                pem: certificate.pem.into(),
-            })
-        }),
+        client: server
+            .client_certificate()
+            .map(|certificate| client_identity(&certificate)),
     }
 }
 
+/// The identity in a client's certificate.
+pub fn client_identity(certificate: &ClientCertificate) -> Arc<ClientIdentity> {
+    Arc::new(ClientIdentity {
+        subject: certificate.subject.as_str().into(),
+        issuer: certificate.issuer.as_str().into(),
+        serial: certificate.serial.as_str().into(),
+        fingerprint: certificate.fingerprint.as_str().into(),
+        pem: certificate.pem.as_str().into(),
+    })
+}
+
 /// The IANA name of a cipher suite.
-fn cipher(name: &'static str) -> &'static str {
+pub fn cipher_name(name: &'static str) -> &'static str {
     match name {
         "TLS13_AES_128_GCM_SHA256" => "TLS_AES_128_GCM_SHA256",
         "TLS13_AES_256_GCM_SHA384" => "TLS_AES_256_GCM_SHA384",

@@ -1,17 +1,15 @@
-//! Tunnels on HTTP/2 streams (RFC 8441): DATA frames carry the tunnel's bytes in both directions. END_STREAM
-//! corresponds to a TCP half-close, and RST_STREAM to a reset.
+//! Tunnels on streams (RFC 8441, RFC 9220): DATA frames carry the tunnel's bytes in both directions. The end of the
+//! stream corresponds to a TCP half-close, and its reset to a reset.
 
 use std::task::Context;
 
 use lowroad_http::fields::FieldLines;
-use lowroad_http::h2::ErrorCode;
-use lowroad_http::protocol::ServerProtocol;
 use lowroad_http::protocol::StreamId;
 
 use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
 use crate::driver::IoDriver;
-use crate::protocol::Protocol;
+use crate::multiplexed::StreamAbort;
 use crate::service::HttpService;
 use crate::tunnel::TunnelReturn;
 
@@ -24,11 +22,8 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         tunnel_return: TunnelReturn,
     ) {
         self.begin_tunnel(worker, stream, tunnel_return);
-        let Protocol::Http2(session) = &mut self.protocol else {
-            return;
-        };
-        if session.http.has_whole_request(stream) {
-            // END_STREAM came with the request: the client sends no bytes.
+        if self.protocol.has_whole_request(stream) {
+            // The stream ended with the request: the client sends no bytes.
             if let Some(incoming) = self.exchanges.incoming(stream) {
                 incoming.end(&FieldLines::NONE);
             }
@@ -53,9 +48,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let incoming = state.incoming.as_ref();
         if incoming.is_none_or(|incoming| incoming.is_reader_gone(&mut context)) {
             self.exchanges.remove(stream);
-            if let Protocol::Http2(session) = &mut self.protocol {
-                session.http.discard_body(stream, &mut worker.out.bytes);
-            }
+            self.protocol.discard_body(stream, &mut worker.out.bytes);
         }
     }
 
@@ -77,7 +70,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             if watch.is_some_and(|watch| watch.check(sent.wrapping_add(received), now_ms).is_none())
             {
                 worker.counters.tunnel_timeouts.bump();
-                self.cut_stream(worker, stream, ErrorCode::CANCEL);
+                self.cut_stream(worker, stream, StreamAbort::Cancelled);
                 is_cut = true;
             }
         }

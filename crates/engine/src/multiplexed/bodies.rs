@@ -1,17 +1,16 @@
-//! Response bodies of HTTP/2 streams. The protocol schedules frames for bytes that are ready in memory. When few bytes
+//! Response bodies of streams. The protocol schedules frames for bytes that are ready in memory. When few bytes
 //! of a body are ready, its file is read by a helper thread, or its source polled.
 
 use std::task::{Context, Poll};
 
 use lowroad_http::fields::FieldLines;
 use lowroad_http::h1::put_fields;
-use lowroad_http::h2::ErrorCode;
 use lowroad_http::protocol::StreamId;
 
 use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
 use crate::driver::IoDriver;
-use crate::protocol::Protocol;
+use crate::multiplexed::{MultiplexedSession, POSTPONED_MS, StreamAbort};
 use crate::response_body::BodyPart;
 use crate::response_pace::PaceStep;
 use crate::service::HttpService;
@@ -19,8 +18,6 @@ use crate::stream::StreamItem;
 
 /// Maximum number of bytes of a body that are ready and unsent.
 const READY_LEN_MAX: u64 = 64 * 1024;
-/// The delay before a file is read again after no helper thread was available.
-pub(super) const POSTPONED_MS: u64 = 100;
 
 /// The result of making more of a body ready.
 enum BodyStep {
@@ -54,17 +51,18 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let token = self.token;
         let state = self.exchanges.get(stream);
         let body = state.and_then(|state| state.body.as_deref_mut());
-        let (Protocol::Http2(session), Some(body)) = (&mut self.protocol, body) else {
+        let (Some(MultiplexedSession { http, progress }), Some(body)) =
+            (self.protocol.multiplexed(), body)
+        else {
             return BodyStep::Wait;
         };
         if body.ready_len >= READY_LEN_MAX || body.is_end_announced {
             return BodyStep::Wait;
         }
-        let http = &mut session.http;
         match body.rest.front_mut() {
             None => {
                 body.is_end_announced = true;
-                match http.end(stream, FieldLines::NONE) {
+                match http.announce_end(stream, FieldLines::NONE) {
                     Ok(()) => BodyStep::Wait,
                     Err(_) => BodyStep::Broken,
                 }
@@ -75,10 +73,10 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             }
             Some(BodyPart::File { file, range }) => {
                 // One read per connection at a time, as the helper's event does not identify the stream.
-                if session.reading.is_none() {
+                if progress.reading.is_none() {
                     let end = range.end.min(range.start + READY_LEN_MAX);
                     match worker.driver.start_read(token, file, range.start..end) {
-                        Ok(()) => session.reading = Some(stream),
+                        Ok(()) => progress.reading = Some(stream),
                         Err(_) => {
                             // No event reports a free helper, so the read is retried after a delay.
                             let retry_ms = worker.driver.now_ms() + POSTPONED_MS;
@@ -123,7 +121,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                             put_fields(&trailers, &mut lines);
                         }
                         body.is_end_announced = true;
-                        match http.end(stream, FieldLines::new(&lines)) {
+                        match http.announce_end(stream, FieldLines::new(&lines)) {
                             Ok(()) => BodyStep::Wait,
                             Err(_) => BodyStep::Broken,
                         }
@@ -135,7 +133,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                     return BodyStep::Wait;
                 };
                 let len = part.memory_len();
-                match http.body(stream, len) {
+                match http.announce_body(stream, len) {
                     Ok(true) => {
                         body.ready.push_back(part);
                         body.ready_len += len;
@@ -161,7 +159,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     }
 
     /// Drops the rest of a response body that will not be sent.
-    fn drop_body(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId) {
+    pub(crate) fn drop_body(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId) {
         let now_ms = worker.driver.now_ms();
         let state = self.exchanges.get(stream);
         if let Some((record, len)) = state
@@ -175,22 +173,19 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
 
     /// Resets the stream of a response that can't be completed.
     pub(crate) fn break_body(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId) {
-        self.cut_stream(worker, stream, ErrorCode::INTERNAL_ERROR);
+        self.cut_stream(worker, stream, StreamAbort::Failed);
     }
 
     /// Resets a stream and drops its state.
-    pub(super) fn cut_stream(
+    pub(crate) fn cut_stream(
         &mut self,
         worker: &mut WorkerContext<D, V>,
         stream: StreamId,
-        code: ErrorCode,
+        abort: StreamAbort,
     ) {
         self.drop_body(worker, stream);
         self.exchanges.remove(stream);
-        if let Protocol::Http2(session) = &mut self.protocol {
-            let out = &mut worker.out.bytes;
-            session.http.reset(stream, code, out);
-        }
+        self.abort_stream(worker, stream, abort);
     }
 
     /// Makes more of all waiting bodies ready.
@@ -205,10 +200,8 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
 
     /// Handles the result of a helper's read of a file.
     pub(crate) fn stream_read(&mut self, worker: &mut WorkerContext<D, V>, read: Option<Vec<u8>>) {
-        let Protocol::Http2(session) = &mut self.protocol else {
-            return;
-        };
-        let Some(stream) = session.reading.take() else {
+        let session = self.protocol.multiplexed();
+        let Some(stream) = session.and_then(|session| session.progress.reading.take()) else {
             return;
         };
         let state = self.exchanges.get(stream);
@@ -230,7 +223,6 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
         // Other streams may have waited for this read, as a connection has one at a time.
         self.advance_all(worker);
-        self.emit(worker);
-        self.schedule_frames_check(worker);
+        self.emit_and_schedule(worker);
     }
 }

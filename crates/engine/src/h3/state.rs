@@ -1,0 +1,194 @@
+//! The state of an HTTP/3 connection, and the state that all HTTP/3 connections of a worker share.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use lowroad_http::h3::{GlitchCounters, H3Server, H3Settings, H3Turn};
+use lowroad_http::protocol::StreamId;
+
+use super::ports::{QuicConnectionId, QuicPorts};
+use crate::multiplexed::SessionProgress;
+use crate::tls_session::TlsInfo;
+
+/// The state of an HTTP/3 connection.
+pub(crate) struct H3Session {
+    pub http: H3Server,
+    pub progress: SessionProgress,
+    pub id: QuicConnectionId,
+    /// The parameters of TLS; `None` without cryptography.
+    pub tls: Option<Arc<TlsInfo>>,
+    /// Output of the control stream and of the decoder stream.
+    pub control: Vec<u8>,
+    pub decoder: Vec<u8>,
+    /// The identifiers of these two streams, once the client allows them.
+    pub own_streams: Option<[u64; 2]>,
+    /// Streams with output that QUIC has not taken.
+    pub outputs: Vec<StreamOutput>,
+    /// When a packet was last sent to keep the connection alive, monotonic ms.
+    pub kept_alive_ms: u64,
+    /// Streams that have ended with a field section that waits for the dynamic table.
+    pub ended: Vec<u64>,
+}
+
+impl H3Session {
+    /// The state of a new connection.
+    pub fn new(
+        id: QuicConnectionId,
+        tls: Option<Arc<TlsInfo>>,
+        settings: &H3Settings,
+        shared: &mut SharedHttp3,
+        progress: SessionProgress,
+    ) -> H3Session {
+        let (mut control, mut decoder) = (Vec::new(), Vec::new());
+        let http = H3Server::new(&mut H3Turn {
+            now_ms: progress.used_ms,
+            settings,
+            control: &mut control,
+            decoder: &mut decoder,
+            counters: &mut shared.counters,
+        });
+        H3Session {
+            http,
+            kept_alive_ms: progress.used_ms,
+            progress,
+            id,
+            tls,
+            control,
+            decoder,
+            own_streams: None,
+            outputs: Vec::new(),
+            ended: Vec::new(),
+        }
+    }
+
+    /// The output of a stream, created if it does not exist.
+    pub fn output(&mut self, stream: u64) -> &mut StreamOutput {
+        let at = self.outputs.iter().position(|it| it.stream == stream);
+        let at = at.unwrap_or_else(|| {
+            self.outputs.push(StreamOutput::new(stream));
+            self.outputs.len() - 1
+        });
+        &mut self.outputs[at]
+    }
+
+    /// Drops the output of a stream. Returns whether there was any.
+    pub fn remove_output(&mut self, stream: u64) -> bool {
+        let before = self.outputs.len();
+        self.outputs.retain(|it| it.stream != stream);
+        self.outputs.len() < before
+    }
+
+    /// Whether no request is in progress and no output unsent.
+    pub fn is_idle(&self) -> bool {
+        self.http.is_idle() && self.outputs.is_empty()
+    }
+
+    /// Aborts both directions of a stream.
+    pub fn abort(&mut self, stream: StreamId, code: u64, quic: &mut QuicPorts) {
+        let stream = stream_id(stream);
+        self.remove_output(stream);
+        self.ended.retain(|ended| *ended != stream);
+        if let Some(transport) = quic.transport(self.id) {
+            // A direction that is closed already needs no abort.
+            // Both directions (RFC 9114 §4.1.1).
+            transport.reset(self.id.key, stream, code);
+            transport.stop_reading(self.id.key, stream, code);
+        }
+    }
+}
+
+/// The QUIC identifier of a request stream (RFC 9000 §2.1).
+pub(super) fn stream_id(stream: StreamId) -> u64 {
+    u64::from(stream.0) << 2
+}
+
+/// The number of a request stream; `None` for other streams.
+pub(super) fn request_stream(stream: u64) -> Option<StreamId> {
+    match stream & 3 {
+        0 => u32::try_from(stream >> 2).ok().map(StreamId),
+        _ => None,
+    }
+}
+
+/// Output of a stream that QUIC has not taken.
+pub(crate) struct StreamOutput {
+    /// The QUIC identifier of the stream.
+    pub stream: u64,
+    pub parts: Vec<Bytes>,
+    /// Heads, frame headers and short bodies behind `parts`.
+    pub framing: Vec<u8>,
+    /// The stream ends after them.
+    pub is_end: bool,
+    /// QUIC has taken only a part, and will report that it takes more.
+    pub is_blocked: bool,
+}
+
+/// The result of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WriteOutcome {
+    /// QUIC has taken everything.
+    Written,
+    /// QUIC has taken a part.
+    Blocked,
+    /// The client does not read the stream any more.
+    Closed,
+}
+
+impl StreamOutput {
+    fn new(stream: u64) -> StreamOutput {
+        StreamOutput {
+            stream,
+            parts: Vec::new(),
+            framing: Vec::new(),
+            is_end: false,
+            is_blocked: false,
+        }
+    }
+
+    /// Appends bytes without copying them.
+    pub fn push(&mut self, bytes: Bytes) {
+        if !self.framing.is_empty() {
+            self.parts.push(std::mem::take(&mut self.framing).into());
+        }
+        self.parts.push(bytes);
+    }
+
+    /// Passes the output to QUIC, as far as QUIC takes it.
+    pub(super) fn write(&mut self, id: QuicConnectionId, quic: &mut QuicPorts) -> WriteOutcome {
+        if !self.framing.is_empty() {
+            self.parts.push(std::mem::take(&mut self.framing).into());
+        }
+        let Some(transport) = quic.transport(id) else {
+            return WriteOutcome::Closed;
+        };
+        if !self.parts.is_empty() {
+            if transport
+                .write(id.key, self.stream, &mut self.parts)
+                .is_err()
+            {
+                return WriteOutcome::Closed;
+            }
+            self.parts.retain(|part| !part.is_empty());
+        }
+        // An event of QUIC follows a partial write.
+        self.is_blocked = !self.parts.is_empty();
+        if self.is_blocked {
+            return WriteOutcome::Blocked;
+        }
+        // Only now, since nothing can be written after the end.
+        if self.is_end {
+            transport.finish(id.key, self.stream);
+        }
+        WriteOutcome::Written
+    }
+}
+
+/// The state that all HTTP/3 connections of a worker share.
+#[derive(Default)]
+pub(crate) struct SharedHttp3 {
+    /// A buffer for decoded fields of a request.
+    pub text: Vec<u8>,
+    /// A buffer for frame headers.
+    pub framing: Vec<u8>,
+    pub counters: GlitchCounters,
+}

@@ -1,0 +1,285 @@
+//! A worker's QUIC: receives datagrams, passes the events of connections to the protocol, and sends the output.
+
+use std::sync::Arc;
+
+use lowroad_limits::ConnectionOverload;
+
+use crate::datagrams::DatagramTrain;
+use crate::driver::{ConnectionToken, DatagramSocketId, IoDriver, ListenerId};
+use crate::h3::ports::{QuicConnectionId, QuicPort, QuicPorts, forwarded};
+use crate::h3::state::H3Session;
+use crate::message::{ForwardedDatagram, MailboxMessage};
+use crate::multiplexed::SessionProgress;
+use crate::protocol::Protocol;
+use crate::quic_transport::{ConnectionKey, ConnectionPermit, QuicEvent};
+use crate::service::HttpService;
+use crate::transport::ClientTransport;
+use crate::worker::Worker;
+
+/// Maximum number of receives of one socket per turn, so that other connections are served too.
+const RECEIVES_MAX: usize = 4;
+
+impl<D: IoDriver, V: HttpService> Worker<D, V> {
+    /// Starts to accept QUIC connections at the address of a listener.
+    pub(crate) fn start_datagrams(&mut self, listener: ListenerId, socket: D::Datagrams) {
+        if self.context.drain_until_ms.is_some() {
+            return;
+        }
+        let Some(transport) = self.context.service.quic_transport(listener) else {
+            return;
+        };
+        let port = QuicPort::new(listener, transport);
+        if self
+            .context
+            .driver
+            .open_datagrams(port.socket, socket)
+            .is_ok()
+        {
+            self.context.quic.add(port);
+        }
+    }
+
+    /// Refuses new QUIC connections of a listener; the socket is closed after the last connection.
+    pub(crate) fn stop_datagrams(&mut self, listener: ListenerId) {
+        if let Some(port) = self.context.quic.get(QuicPorts::socket(listener)) {
+            port.is_closing = true;
+        }
+    }
+
+    /// Receives datagrams of a socket.
+    pub(crate) fn receive_datagrams(&mut self, socket: DatagramSocketId) {
+        let Some(mut batch) = self.context.quic.batch.take() else {
+            return;
+        };
+        // The socket is level-triggered: the rest is reported again.
+        for _ in 0..RECEIVES_MAX {
+            let context = &mut self.context;
+            let Some(port) = context.quic.get(socket) else {
+                break;
+            };
+            let listener = port.listener;
+            let is_closing = port.is_closing || context.drain_until_ms.is_some();
+            let (settings, admission) = (&context.settings, &context.admission);
+            let (counters, peers) = (&context.counters, &context.peers);
+            let mut admit = |from: std::net::SocketAddr| {
+                let peer = from.ip();
+                // PROXY headers exist for TCP only, so a proxy's datagrams would hide the client.
+                if is_closing || settings.expects_proxy_header(listener, peer) {
+                    return None;
+                }
+                counters.connections.bump();
+                let per_address_max = settings.connections_per_address_max;
+                match admission.enter(peer, settings.connections_max, per_address_max) {
+                    Ok(()) => Some(ConnectionPermit::new(Arc::clone(admission), peer)),
+                    Err(overload) => {
+                        match overload {
+                            ConnectionOverload::Connections => counters.over_connections_max.bump(),
+                            ConnectionOverload::Address => counters.over_address_max.bump(),
+                        }
+                        None
+                    }
+                }
+            };
+            let mut forward = |worker: u8, train: &DatagramTrain, datagram: &[u8]| {
+                let Some(mailbox) = peers.get(usize::from(worker)) else {
+                    return;
+                };
+                counters.quic_forwarded.bump();
+                let datagram = ForwardedDatagram {
+                    train: forwarded(train, datagram),
+                    bytes: datagram.into(),
+                };
+                mailbox.post(MailboxMessage::Datagram(listener, Box::new(datagram)));
+            };
+            if !port.receive(&mut context.driver, &mut batch, &mut admit, &mut forward) {
+                break;
+            }
+        }
+        self.context.quic.batch = Some(batch);
+    }
+
+    /// Processes a datagram that another worker has received.
+    pub(crate) fn take_forwarded(&mut self, listener: ListenerId, datagram: &ForwardedDatagram) {
+        let now_us = self.context.driver.now_us();
+        if let Some(port) = self.context.quic.get(QuicPorts::socket(listener)) {
+            let ForwardedDatagram { train, bytes } = datagram;
+            // New connections are never forwarded.
+            port.transport.take(train, bytes, now_us, &mut |_| None);
+        }
+    }
+
+    /// Continues to send after a socket was full.
+    pub(crate) fn on_datagram_room(&mut self, socket: DatagramSocketId) {
+        if let Some(port) = self.context.quic.get(socket) {
+            port.on_room(&mut self.context.driver);
+        }
+    }
+
+    /// Handles timers and events of all QUIC connections, and sends their output: the end of a turn.
+    pub(crate) fn serve_quic(&mut self) {
+        if self.context.quic.is_empty() {
+            return;
+        }
+        // Collected, as connections use the ports while one is served.
+        for socket in self.context.quic.sockets() {
+            self.serve_port(socket);
+        }
+        self.close_idle_ports();
+        self.publish_quic_counters();
+        // Replaces the time of the last turn, also if nothing is due.
+        let due_us = self.context.quic.due_us();
+        self.context.driver.wake_at(due_us);
+    }
+
+    fn serve_port(&mut self, socket: DatagramSocketId) {
+        let now_us = self.context.driver.now_us();
+        let mut scratch = std::mem::take(&mut self.context.quic.scratch);
+        if let Some(port) = self.context.quic.get(socket) {
+            // Before the events, which timers may cause.
+            port.transport.advance(now_us);
+        }
+        while let Some(port) = self.context.quic.get(socket)
+            && port.has_room()
+            && let Some(key) = port.transport.next_touched()
+        {
+            self.handle_quic_events(socket, key);
+            // All responses of the connection are written by now.
+            if let Some(port) = self.context.quic.get(socket) {
+                port.send(key, &mut self.context.driver, &mut scratch);
+            }
+        }
+        if let Some(port) = self.context.quic.get(socket) {
+            port.flush(&mut self.context.driver, &mut scratch);
+        }
+        self.context.quic.scratch = scratch;
+    }
+
+    fn handle_quic_events(&mut self, socket: DatagramSocketId, key: ConnectionKey) {
+        let mut has_events = false;
+        while let Some(port) = self.context.quic.get(socket)
+            && let Some(event) = port.transport.next_event(key)
+        {
+            has_events = true;
+            match event {
+                QuicEvent::Opened => self.open_http3(socket, key),
+                QuicEvent::Over(_) => {
+                    if let Some(token) = port.token(key) {
+                        port.set_token(key, ConnectionToken::NONE);
+                        self.visit(token, |connection, _| connection.close());
+                    }
+                }
+                event => {
+                    if let Some(token) = port.token(key) {
+                        self.visit(token, |connection, context| {
+                            connection.on_quic_event(context, event);
+                        });
+                    }
+                }
+            }
+        }
+        // Acknowledgements are no events, but a finished connection waits for them.
+        let token = self
+            .context
+            .quic
+            .get(socket)
+            .and_then(|port| port.token(key));
+        if let Some(token) = token {
+            self.visit(token, |connection, context| match has_events {
+                true => connection.emit_and_schedule(context),
+                false => connection.schedule_http3_check(context),
+            });
+        }
+        if has_events {
+            self.context.publish_h3_counters();
+        }
+    }
+
+    /// Creates the worker's connection of a QUIC connection with a complete handshake.
+    fn open_http3(&mut self, socket: DatagramSocketId, key: ConnectionKey) {
+        let context = &mut self.context;
+        let Some(port) = context.quic.get(socket) else {
+            return;
+        };
+        let Some(peer) = port.transport.peer_address(key) else {
+            return;
+        };
+        let (listener, tls) = (port.listener, port.transport.tls_info(key));
+        let is_draining = port.is_closing || context.drain_until_ms.is_some();
+        let now_ms = context.driver.now_ms();
+        context.counters.h3_connections.bump();
+        context.counters.handshakes.bump();
+        let session = H3Session::new(
+            QuicConnectionId { socket, key },
+            tls,
+            &context.settings.h3,
+            &mut context.h3,
+            SessionProgress::new(now_ms, false),
+        );
+        // The handshake is complete, so that the time until the first request counts.
+        let timeout_ms = context.idle_timeout_ms();
+        let transport = ClientTransport::without_socket(peer);
+        let protocol = Protocol::Http3(Box::new(session));
+        let token = self.insert_connection(transport, protocol, listener, timeout_ms);
+        if let Some(port) = self.context.quic.get(socket) {
+            port.set_token(key, token);
+        }
+        self.visit(token, |connection, context| {
+            // A handshake that was in progress when the drain began.
+            if is_draining {
+                connection.announce_end(context);
+            }
+            connection.emit_and_schedule(context);
+        });
+    }
+
+    /// Closes the sockets of removed listeners without connections.
+    fn close_idle_ports(&mut self) {
+        let is_over =
+            |port: &&mut QuicPort| port.is_closing && port.transport.connection_count() == 0;
+        let over = self.context.quic.iter_mut().filter(is_over);
+        let over: Vec<DatagramSocketId> = over.map(|port| port.socket).collect();
+        for socket in over {
+            // No connection is left that could send a close.
+            self.context.quic.remove(socket);
+            self.context.driver.close_datagrams(socket);
+        }
+    }
+
+    /// Replaces the state of QUIC, after a panic that may have left it incomplete. Clients of its connections get
+    /// stateless resets.
+    pub(crate) fn reset_quic(&mut self) {
+        let listeners = self
+            .context
+            .quic
+            .iter_mut()
+            .map(|port| (port.listener, port.is_closing));
+        for (listener, is_closing) in listeners.collect::<Vec<_>>() {
+            self.context.quic.remove(QuicPorts::socket(listener));
+            match self.context.service.quic_transport(listener) {
+                Some(transport) => {
+                    let mut port = QuicPort::new(listener, transport);
+                    port.is_closing = is_closing;
+                    self.context.quic.add(port);
+                }
+                None => self
+                    .context
+                    .driver
+                    .close_datagrams(QuicPorts::socket(listener)),
+            }
+        }
+    }
+
+    /// Copies the counters of QUIC to those that other threads read.
+    fn publish_quic_counters(&mut self) {
+        let (from, to) = (self.context.quic.counters(), &self.context.counters);
+        to.quic_handshakes.set(from.accepted);
+        to.quic_handshake_failures.set(from.failed);
+        to.quic_handshake_timeouts.set(from.handshake_timeouts);
+        to.quic_retries.set(from.retried);
+        // One counter, since each means that the server has no room.
+        let refused = from.refused + from.refused_connections + from.refused_handshakes;
+        to.quic_refused.set(refused);
+        to.quic_dropped_answers.set(from.dropped_answers);
+        to.quic_withheld_windows.set(from.withheld_windows);
+    }
+}

@@ -1,0 +1,227 @@
+//! HTTP/3 over real sockets. `lowroad-http` tests the protocol, `lowroad-quic` QUIC, both without sockets.
+
+use std::io::Write;
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+
+use lowroad_quic::CloseReason;
+use lowroad_testkit::TestServer;
+use lowroad_testkit::origin::TestOrigin;
+
+use super::http3_client::Http3Client;
+use super::support::{Place, noise};
+
+/// Starts a server with HTTP/3 and this number of workers, with a certificate for `a.example`.
+fn serve(place: &Place, workers: usize, keys: &str) -> TestServer {
+    serve_with(place, workers, keys, "")
+}
+
+/// As `serve`, with further tables of the site.
+fn serve_with(place: &Place, workers: usize, keys: &str, tables: &str) -> TestServer {
+    place.certify("a", &["a.example"]);
+    let admin = place.path("admin").display().to_string();
+    let server = format!(
+        "[server]\nuser = \"root\"\nworkers = {workers}\nadmin = \"{admin}\"\nhttp3 = true\n"
+    );
+    let config = format!("{server}\n{}", place.site("a", keys, tables));
+    TestServer::run(super::support::PROGRAM, &place.folder, &config)
+}
+
+#[test]
+fn http3_serves_stored_and_unstored_files() {
+    let place = Place::new();
+    let server = serve(&place, 1, "");
+    let lens = [0, 1, 1000, 16_384, 100_000, 10 << 20];
+    for len in lens {
+        place.folder.file(format!("site/{len}"), noise(len));
+    }
+    let mut client = Http3Client::connect(&place, server.addresses[0]);
+    // Requested twice: after the first response a file is stored, unless it is too long.
+    for len in lens.into_iter().chain(lens) {
+        let response = client.get(&format!("/{len}"));
+        assert_eq!(response.status(), "200", "{len}");
+        assert_eq!(response.values("content-length"), [len.to_string()]);
+        assert!(response.body() == noise(len), "{len}");
+    }
+    // The stream ends behind the head.
+    let head = client.request("HEAD", "/100000", b"");
+    let response = client.response(head);
+    assert_eq!(response.values("content-length"), ["100000"]);
+    assert!(response.body().is_empty());
+    assert_eq!(client.get("/none").status(), "404");
+    assert_eq!(place.count("h3_connections"), 1);
+}
+
+#[test]
+fn http3_answers_concurrent_requests() {
+    let place = Place::new();
+    let server = serve(&place, 2, "");
+    place.folder.file("site/long", noise(300_000));
+    place.folder.file("site/short", noise(900));
+    let mut clients: Vec<Http3Client> = (0..4)
+        .map(|_| Http3Client::connect(&place, server.addresses[0]))
+        .collect();
+    for client in &mut clients {
+        let streams: Vec<(u64, usize)> = (0..16)
+            .map(|number| match number % 4 {
+                0 => (client.request("GET", "/long", b""), 300_000),
+                _ => (client.request("GET", "/short", b""), 900),
+            })
+            .collect();
+        for (stream, len) in streams {
+            assert!(client.response(stream).body() == noise(len), "{len}");
+        }
+    }
+}
+
+#[test]
+fn http3_connection_survives_a_new_address_and_cancelled_requests() {
+    let place = Place::new();
+    // Datagrams of the new address reach any worker, which passes them on.
+    let server = serve(&place, 4, "");
+    place.folder.file("site/long", noise(20 << 20));
+    place.folder.file("site/short", noise(900));
+    let mut client = Http3Client::connect(&place, server.addresses[0]);
+    // A new address may get three times the bytes that it has sent (RFC 9000 §8), and a check of the path takes 1,200.
+    let long_path = format!("/long?{}", "x".repeat(1500));
+    for _ in 0..8 {
+        client.rebind();
+        let long = client.request("GET", &long_path, b"");
+        client.wait(|client| client.has_begun(long));
+        client.cancel(long);
+        assert!(client.get("/short").body() == noise(900));
+    }
+    assert_eq!(client.end, None);
+}
+
+#[test]
+fn http3_passes_requests_and_bodies_to_origins() {
+    let origin = TestOrigin::start(|request, stream| {
+        let text = format!(
+            "{} {} {}",
+            request.method,
+            request.target,
+            request.body.len()
+        );
+        let answered = match request.target.ends_with("/chunked") {
+            true => stream.write_all(
+                format!(
+                    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n\
+                     {:x}\r\n{text}\r\n0\r\nX-Sum: 7\r\n\r\n",
+                    text.len()
+                )
+                .as_bytes(),
+            ),
+            false => stream.write_all(
+                format!(
+                    "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{text}",
+                    text.len()
+                )
+                .as_bytes(),
+            ),
+        };
+        answered.is_ok()
+    });
+    let place = Place::new();
+    let route = format!(
+        "[[site.route]]\npattern = \"/app/*\"\norigin = \"{}\"\n",
+        origin.url()
+    );
+    let server = serve_with(&place, 2, "", &route);
+    let mut client = Http3Client::connect(&place, server.addresses[0]);
+    assert_eq!(client.get("/app/a").body(), b"GET /app/a 0");
+    for len in [1, 100_000, 1_000_000] {
+        let stream = client.request("POST", "/app/b", &noise(len));
+        let response = client.response(stream);
+        let expected = format!("POST /app/b {len}");
+        assert_eq!(String::from_utf8_lossy(&response.body()), expected);
+    }
+    let stream = client.request("POST", "/app/chunked", b"abc");
+    let response = client.response(stream);
+    assert_eq!(response.body(), b"POST /app/chunked 3");
+    assert_eq!(response.values("x-sum"), ["7"]);
+    // The site has no handler for the body, which is not sent completely.
+    let stream = client.request("POST", "/none", &noise(1_000_000));
+    assert_eq!(client.response(stream).status(), "405");
+    assert_eq!(client.get("/app/c").body(), b"GET /app/c 0");
+}
+
+#[test]
+fn http3_responses_are_those_of_http2() {
+    let place = Place::new();
+    let server = serve(&place, 1, "");
+    place.folder.file("site/a.html", noise(3000));
+    place.folder.file("site/folder/index.html", noise(300));
+    let mut client = Http3Client::connect(&place, server.addresses[0]);
+    for path in [
+        "/a.html",
+        "/a.html",
+        "/folder",
+        "/folder/",
+        "/none",
+        "/%2e%2e/x",
+        "/a.html?b",
+    ] {
+        let url = format!("https://a.example{path}");
+        let http2 = place.fetch(
+            server.addresses[0],
+            &["--http2", "--path-as-is", "-D-", "-o/dev/null", &url],
+        );
+        let (status, fields) = http2.split_once("\r\n").expect("a head");
+        let mut fields: Vec<String> = fields.lines().map(str::to_ascii_lowercase).collect();
+        let response = client.get(path);
+        assert_eq!(
+            status.split(' ').nth(1),
+            Some(&*response.status()),
+            "{path}"
+        );
+        let mut own: Vec<String> = response
+            .fields()
+            .iter()
+            .filter(|(name, _)| name != ":status")
+            .map(|(name, value)| format!("{name}: {value}").to_ascii_lowercase())
+            .collect();
+        // Only the date may differ, and the order of the fields.
+        for list in [&mut fields, &mut own] {
+            list.retain(|line| !line.is_empty() && !line.starts_with("date: "));
+            list.sort();
+        }
+        assert_eq!(own, fields, "{path}");
+    }
+}
+
+#[test]
+fn http3_connections_end_with_the_server_after_their_requests() {
+    let (begun_sender, begun) = channel();
+    let (end_sender, end) = channel::<()>();
+    let end = Mutex::new(end);
+    let origin = TestOrigin::start(move |_, stream| {
+        _ = begun_sender.send(());
+        _ = end.lock().expect("a lock").recv();
+        let response = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlast";
+        stream.write_all(response).is_ok()
+    });
+    let place = Place::new();
+    let route = format!(
+        "[[site.route]]\npattern = \"/app/*\"\norigin = \"{}\"\n",
+        origin.url()
+    );
+    let mut server = serve_with(&place, 1, "", &route);
+    let mut client = Http3Client::connect(&place, server.addresses[0]);
+    let stream = client.request("GET", "/app/a", b"");
+    // The drain begins while the origin still works.
+    client.wait(|_| begun.try_recv().is_ok());
+    server.signal("TERM");
+    // New connections are refused, once the server has handled the signal.
+    while Http3Client::connect(&place, server.addresses[0])
+        .end
+        .is_none()
+    {}
+    end_sender.send(()).expect("the origin");
+    client.wait(|client| client.is_complete(stream));
+    assert_eq!(client.take(stream).body(), b"last");
+    client.wait(|client| client.end.is_some());
+    // H3_NO_ERROR
+    assert_eq!(client.end, Some(CloseReason::PeerApplication(0x100)));
+    assert!(server.wait_for_end().success());
+}

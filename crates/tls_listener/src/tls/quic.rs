@@ -1,0 +1,147 @@
+//! QUIC for the listeners with HTTP/3: an endpoint for each worker and listener, with the certificates of the TLS endpoint.
+
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::Instant;
+
+use lowroad_config::LimitsConfig;
+use lowroad_engine::quic_transport::QuicTransport;
+use lowroad_engine::tls_session::{AlpnProtocol, TlsInfo};
+use lowroad_quic::{
+    QuicCipher, QuicEndpoint, QuicEndpointConfig, QuicKeys, QuicLimits, QuicSettings,
+    SteeringTable, UsedTokens, WORKERS_MAX, WorkerPlace, WorkerTransport, random_bytes,
+};
+use lowroad_tls::TlsAcceptor;
+use lowroad_tls::quic::{HandshakeSummary, QuicTlsAcceptor};
+
+use super::session::{cipher_name, client_identity};
+use super::{TlsEndpoint, unix_s};
+
+/// The state of QUIC that all workers share, kept across reloads.
+#[derive(Default)]
+pub struct QuicProcess {
+    /// Created with the first listener.
+    keys: OnceLock<QuicKeys>,
+    used_tokens: Arc<UsedTokens>,
+}
+
+impl QuicProcess {
+    /// The keys; `None` if the system has no random bytes.
+    fn keys(&self) -> Option<QuicKeys> {
+        if let Some(keys) = self.keys.get() {
+            return Some(keys.clone());
+        }
+        let keys = QuicKeys::new(&random_bytes()?);
+        Some(self.keys.get_or_init(|| keys).clone())
+    }
+}
+
+/// A worker, and the number of workers.
+#[derive(Clone, Copy, Debug)]
+pub struct QuicWorker {
+    /// The worker's number.
+    pub number: usize,
+    /// The number of workers.
+    pub count: usize,
+}
+
+/// The TLS endpoint that a worker's QUIC uses for new connections.
+pub struct QuicListener(Arc<RwLock<Arc<TlsEndpoint>>>);
+
+impl QuicListener {
+    /// Replaces the endpoint, after a reload.
+    pub fn set_endpoint(&self, endpoint: &Arc<TlsEndpoint>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = endpoint.clone();
+    }
+}
+
+/// The certificates of a TLS endpoint for QUIC, and the settings of connections.
+pub struct QuicAcceptor {
+    acceptor: QuicTlsAcceptor,
+    settings: QuicSettings,
+}
+
+impl QuicAcceptor {
+    /// The certificates, tickets and client verification of `acceptor`.
+    pub fn new(acceptor: &TlsAcceptor, limits: &LimitsConfig) -> QuicAcceptor {
+        let default = QuicSettings::default();
+        let streams_max = u16::try_from(limits.streams_per_connection_max).unwrap_or(u16::MAX);
+        QuicAcceptor {
+            acceptor: acceptor.for_quic(),
+            settings: QuicSettings {
+                streams_first: default.streams_first.min(streams_max),
+                streams_max,
+                handshake_timeout_ms: u32::try_from(limits.header_timeout_ms).unwrap_or(u32::MAX),
+                ..default
+            },
+        }
+    }
+}
+
+impl TlsEndpoint {
+    /// Creates the QUIC of a worker's socket at this address. `None` without random bytes, and for workers beyond the
+    /// number that identifiers of connections can name.
+    pub fn quic(
+        self: &Arc<Self>,
+        worker: QuicWorker,
+    ) -> Option<(QuicListener, Box<dyn QuicTransport>)> {
+        let number = u8::try_from(worker.number).ok()?;
+        let count = u8::try_from(worker.count).unwrap_or(WORKERS_MAX);
+        // Identifiers have 7 bits for the worker.
+        if number >= WORKERS_MAX {
+            return None;
+        }
+        let quic = self.quic.as_ref()?;
+        let keys = self.process.quic.keys()?;
+        let current = Arc::new(RwLock::new(self.clone()));
+        let listener = QuicListener(current.clone());
+        let first = quic.acceptor.clone();
+        let acceptor = move || {
+            let endpoint = current.read().unwrap_or_else(PoisonError::into_inner);
+            // Tokens and certificates expire by this clock.
+            endpoint.process.clock.set(unix_s());
+            let quic = endpoint.quic.as_ref();
+            quic.map_or_else(|| first.clone(), |quic| quic.acceptor.clone())
+        };
+        let place = WorkerPlace {
+            generation: false,
+            worker: number,
+        };
+        let steering = SteeringTable {
+            key: keys.connection_ids(),
+            here: place,
+            workers: count.min(WORKERS_MAX),
+            other_workers: 0,
+        };
+        let config = QuicEndpointConfig {
+            cipher: QuicCipher::tls_by(acceptor),
+            keys,
+            place,
+            seed: random_bytes()?,
+            settings: quic.settings.clone(),
+            limits: QuicLimits::default(),
+            clock: self.process.clock.clone(),
+            used_tokens: self.process.quic.used_tokens.clone(),
+        };
+        // Only differences of times matter.
+        let endpoint = QuicEndpoint::server(config, Instant::now());
+        let transport = WorkerTransport::new(endpoint, steering, negotiated_info);
+        Some((listener, Box::new(transport)))
+    }
+}
+
+/// The negotiated parameters.
+fn negotiated_info(summary: &HandshakeSummary) -> TlsInfo {
+    TlsInfo {
+        alpn: AlpnProtocol::Http3,
+        // Converted once, as host names are case-insensitive (RFC 4343).
+        server_name: summary
+            .server_name
+            .as_ref()
+            .map(|name| name.to_ascii_lowercase().into()),
+        // QUIC has no other version (RFC 9001 §4.2).
+        version: "TLSv1.3",
+        cipher: summary.cipher.map_or("", cipher_name),
+        is_resumed: summary.is_resumed,
+        client: summary.client_certificate.as_deref().map(client_identity),
+    }
+}
