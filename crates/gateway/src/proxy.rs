@@ -481,7 +481,7 @@ impl ProxyHandler {
             }
             AcquiredConnection::Shared(link) => {
                 let head = self.h2_head(request, endpoint, retryable);
-                send_state.is_without_body = matches!(head.len, BodyLen::None | BodyLen::Known(0));
+                send_state.is_without_body = head.len.is_empty();
                 Some(ExchangeTransport::Multiplexed(link.begin(head)))
             }
         }
@@ -494,7 +494,7 @@ impl ProxyHandler {
         endpoint: &OriginEndpoint,
         retryable: &RetryableRequest,
     ) -> RequestHead {
-        let has_body = !matches!(retryable.len, BodyLen::None | BodyLen::Known(0));
+        let has_body = !retryable.len.is_empty();
         let mut lines = Vec::new();
         let server = ServerTerms {
             host: &endpoint.host,
@@ -537,7 +537,7 @@ impl ProxyHandler {
         let OriginLink { http, scratch, .. } = link;
         let mut lines = std::mem::take(scratch);
         lines.clear();
-        let has_body = !matches!(retryable.len, BodyLen::None | BodyLen::Known(0));
+        let has_body = !retryable.len.is_empty();
         let server = ServerTerms {
             host: &endpoint.host,
             is_h2: false,

@@ -386,8 +386,9 @@ impl<W: Effects> RequestDecider<'_, W> {
             && context.set_request_fields(self.effects, responder)
         {
             // The soft-interrupt level would send the fields of one response to all clients.
-            self.effects.trace(TraceEvent::HasAccessRules);
-            if let Some(status) = responder.refuse_level(context.site_path()) {
+            if let Some(status) =
+                access::exclude_level(self.effects, context.site_path(), responder)
+            {
                 return generated_response(status);
             }
         }
@@ -395,8 +396,9 @@ impl<W: Effects> RequestDecider<'_, W> {
             self.effects.trace(TraceEvent::Bandwidth(limit));
             responder.limit_rate(limit);
             // The soft-interrupt level knows no limit.
-            self.effects.trace(TraceEvent::HasAccessRules);
-            if let Some(status) = responder.refuse_level(context.site_path()) {
+            if let Some(status) =
+                access::exclude_level(self.effects, context.site_path(), responder)
+            {
                 return generated_response(status);
             }
         }
@@ -412,8 +414,9 @@ impl<W: Effects> RequestDecider<'_, W> {
             }
         } else if site.maintenance.has_file() {
             // The level below would not notice the file.
-            self.effects.trace(TraceEvent::HasAccessRules);
-            if let Some(status) = responder.refuse_level(context.site_path()) {
+            if let Some(status) =
+                access::exclude_level(self.effects, context.site_path(), responder)
+            {
                 return generated_response(status);
             }
         }

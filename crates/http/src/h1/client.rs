@@ -133,7 +133,7 @@ impl H1Client {
         self.is_head = method == Method::Head;
         self.is_upgrade_requested = false;
         self.interim_count = 0;
-        let has_body = !matches!(len, BodyLen::None | BodyLen::Known(0));
+        let has_body = !len.is_empty();
         // Without a body, neither data nor a last chunk follows, so the request is complete.
         if !has_body {
             self.output = OutgoingMessage::Idle;

@@ -13,6 +13,14 @@ pub enum BodyLen {
     Unknown,
 }
 
+impl BodyLen {
+    /// Whether it is known that there are no bytes.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        matches!(self, BodyLen::None | BodyLen::Known(0))
+    }
+}
+
 /// The source of a body produced more or fewer bytes than announced. The connection has to close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BodyLengthMismatch;

@@ -186,7 +186,7 @@ impl H2Client {
             http.last_id + 2
         };
         http.last_id = id;
-        let has_body = !matches!(len, BodyLen::None | BodyLen::Known(0));
+        let has_body = !len.is_empty();
         let output = if has_body {
             StreamOutput::Body
         } else {

@@ -258,9 +258,7 @@ impl<T> MessageStream<T> {
     pub(crate) fn begin_output(&mut self, status: StatusCode, len: BodyLen) -> bool {
         // After the final response, 100 (Continue) is pointless (RFC 9110 §10.1.1).
         self.expects_continue = false;
-        let has_body = !self.is_head
-            && !status.is_bodiless()
-            && !matches!(len, BodyLen::None | BodyLen::Known(0));
+        let has_body = !self.is_head && !status.is_bodiless() && !len.is_empty();
         self.output = if has_body {
             StreamOutput::Body
         } else {

@@ -63,6 +63,17 @@ pub fn identify_client(
     Ok(())
 }
 
+/// Keeps the response to a request from the soft-interrupt level, which stores it for a path without access rules. Returns the
+/// status of the refusal, if the level has sent the request.
+pub fn exclude_level(
+    effects: &impl Effects,
+    site_path: SitePath<'_>,
+    responder: &mut RequestResponder<'_, '_>,
+) -> Option<StatusCode> {
+    effects.trace(TraceEvent::HasAccessRules);
+    responder.refuse_level(site_path)
+}
+
 /// Why a request is not admitted (yet).
 pub enum AccessRefusal {
     /// The request was refused.
@@ -103,8 +114,7 @@ pub fn apply_rules(
     };
     // The soft-interrupt level would send its copy to other clients without applying the rules.
     if access_policy.has_rule_for(matches) {
-        effects.trace(TraceEvent::HasAccessRules);
-        if let Some(status) = responder.refuse_level(site_path) {
+        if let Some(status) = exclude_level(effects, site_path, responder) {
             return Err(AccessRefusal::Answered(status));
         }
     }

@@ -5,12 +5,12 @@ use lowroad_http::refusal::RequestRefusal;
 use lowroad_http::status::StatusCode;
 use lowroad_routes::routes::{self, NoRoute};
 
-use super::canonical_url;
 use super::context::{RequestContext, RequestDecision, generated_response};
 use super::deferral::WaitReason;
 use super::effects::{Effects, TraceEvent};
 use super::internal_redirect;
 use super::lookup::ResponseLookup;
+use super::{access, canonical_url};
 use crate::answering_rule::AnsweringRule;
 use crate::responder::{RedirectTarget, RequestResponder};
 use crate::sites::SitePath;
@@ -35,8 +35,8 @@ pub fn handle_admitted<W: Effects>(
         && conditions.may_apply(&context.matches)
     {
         // The soft-interrupt level would send its copy regardless of the conditions.
-        lookup.effects.trace(TraceEvent::HasAccessRules);
-        if let Some(status) = responder.refuse_level(context.site_path()) {
+        if let Some(status) = access::exclude_level(lookup.effects, context.site_path(), responder)
+        {
             return generated_response(status);
         }
     }

@@ -281,8 +281,7 @@ fn continue_with_target<W: Effects>(
     responder: &mut RequestResponder<'_, '_>,
 ) -> RequestDecision {
     let (site, effects) = (context.site, lookup.effects);
-    effects.trace(TraceEvent::HasAccessRules);
-    if let Some(status) = responder.refuse_level(context.site_path()) {
+    if let Some(status) = access::exclude_level(effects, context.site_path(), responder) {
         return generated_response(status);
     }
     // Each rewrite may lengthen the target.

@@ -15,6 +15,7 @@ use lowroad_store::key;
 use lowroad_store::object::ObjectKind;
 use lowroad_store::{ObjectArc, StoredObject, VariantSet};
 
+use super::access;
 use super::context::{RequestContext, RequestDecision, generated_response};
 use super::deferral::WaitReason;
 use super::effects::{Effects, LoadProgress, TraceEvent};
@@ -271,9 +272,8 @@ impl<W: Effects> ResponseLookup<'_, W> {
         responder: &mut RequestResponder<'_, '_>,
     ) -> RequestDecision {
         self.effects.trace(TraceEvent::Rule(rule));
-        self.effects.trace(TraceEvent::HasAccessRules);
         // The soft-interrupt level would keep the response with the requested path, where no change invalidates it.
-        if let Some(status) = responder.refuse_level(context.site_path()) {
+        if let Some(status) = access::exclude_level(self.effects, context.site_path(), responder) {
             return generated_response(status);
         }
         let context = RequestContext {
