@@ -113,10 +113,10 @@ pub fn apply_rules(
         previous_matches.is_some_and(|it| access_policy.has_pattern(number, it))
     };
     // The soft-interrupt level would send its copy to other clients without applying the rules.
-    if access_policy.has_rule_for(matches) {
-        if let Some(status) = exclude_level(effects, site_path, responder) {
-            return Err(AccessRefusal::Answered(status));
-        }
+    if access_policy.has_rule_for(matches)
+        && let Some(status) = exclude_level(effects, site_path, responder)
+    {
+        return Err(AccessRefusal::Answered(status));
     }
     let mut allowed = FormSet::default();
     for (number, rule) in access_policy.rules_for(matches, responder.condition_input()) {
