@@ -111,6 +111,8 @@ counters! {
     quic_refused,
     /// QUIC datagrams passed to the worker of their connection.
     quic_forwarded,
+    /// Datagrams for another worker dropped because too many messages waited for it.
+    quic_dropped_datagrams,
     /// Refusals, retries and resets dropped because too many waited to be sent.
     quic_dropped_answers,
     /// QUIC receive windows that did not grow because all of them together had reached their limit.

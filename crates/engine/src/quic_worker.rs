@@ -18,6 +18,8 @@ use crate::worker::Worker;
 
 /// Maximum number of receives of one socket per turn, so that other connections are served too.
 const RECEIVES_MAX: usize = 4;
+/// Maximum number of messages that wait for a worker, beyond which it gets no datagrams of others: at most 6 MB.
+const FORWARDED_MAX: usize = 4096;
 
 impl<D: IoDriver, V: HttpService> Worker<D, V> {
     /// Starts to accept QUIC connections at the address of a listener.
@@ -84,12 +86,18 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
                 let Some(mailbox) = peers.get(usize::from(worker)) else {
                     return;
                 };
-                counters.quic_forwarded.bump();
-                let datagram = ForwardedDatagram {
-                    train: forwarded(train, datagram),
-                    bytes: datagram.into(),
+                let message = || {
+                    let datagram = ForwardedDatagram {
+                        train: forwarded(train, datagram),
+                        bytes: datagram.into(),
+                    };
+                    MailboxMessage::Datagram(listener, Box::new(datagram))
                 };
-                mailbox.post(MailboxMessage::Datagram(listener, Box::new(datagram)));
+                // As in a full socket, the rest is lost.
+                match mailbox.post_if_short(FORWARDED_MAX, message) {
+                    true => counters.quic_forwarded.bump(),
+                    false => counters.quic_dropped_datagrams.bump(),
+                }
             };
             if !port.receive(&mut context.driver, &mut batch, &mut admit, &mut forward) {
                 break;
