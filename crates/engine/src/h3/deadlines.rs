@@ -82,6 +82,11 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let Protocol::Http3(session) = &mut self.protocol else {
             return;
         };
+        if session.is_head_late(worker.settings.header_timeout_ms, now_ms) {
+            worker.counters.header_timeouts.bump();
+            let reason = "the head of a request did not arrive in time";
+            return self.end_http3(worker, H3ErrorCode::EXCESSIVE_LOAD, reason);
+        }
         let is_idle = session.is_idle();
         let progress = &mut session.progress;
         if !is_idle {

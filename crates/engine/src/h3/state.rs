@@ -28,6 +28,16 @@ pub(crate) struct H3Session {
     pub kept_alive_ms: u64,
     /// Streams that have ended with a field section that waits for the dynamic table.
     pub ended: Vec<u64>,
+    /// The first stream with an incomplete head, when it was last looked at.
+    incomplete_head: Option<IncompleteHead>,
+}
+
+/// A stream with an incomplete head.
+#[derive(Clone, Copy)]
+struct IncompleteHead {
+    stream: StreamId,
+    /// Since when it is the first one, monotonic ms.
+    since_ms: u64,
 }
 
 impl H3Session {
@@ -58,7 +68,22 @@ impl H3Session {
             own_streams: None,
             outputs: Vec::new(),
             ended: Vec::new(),
+            incomplete_head: None,
         }
+    }
+
+    /// Whether the first incomplete head has been incomplete for this time. Called regularly.
+    pub fn is_head_late(&mut self, timeout_ms: u64, now_ms: u64) -> bool {
+        let first = self.http.first_incomplete_head();
+        let previous = self.incomplete_head;
+        self.incomplete_head = first.map(|stream| IncompleteHead {
+            stream,
+            since_ms: previous
+                .filter(|it| it.stream == stream)
+                .map_or(now_ms, |it| it.since_ms),
+        });
+        self.incomplete_head
+            .is_some_and(|it| now_ms >= it.since_ms + timeout_ms)
     }
 
     /// The output of a stream, created if it does not exist.

@@ -17,6 +17,14 @@ impl H3Server {
         self.streams.is_empty()
     }
 
+    /// The first stream whose request has not arrived completely, apart from its body.
+    #[must_use]
+    pub fn first_incomplete_head(&self) -> Option<StreamId> {
+        let streams = self.streams.slots().map(|slot| self.streams.peek(slot));
+        let mut incomplete = streams.filter(|it| it.input == StreamInput::Head && !it.is_dead);
+        incomplete.next().map(|it| StreamId(it.id))
+    }
+
     /// The number of active streams.
     #[must_use]
     pub fn streams(&self) -> usize {

@@ -95,6 +95,28 @@ fn http3_connection_survives_a_new_address_and_cancelled_requests() {
 }
 
 #[test]
+fn http3_ends_connections_with_incomplete_heads() {
+    let place = Place::new();
+    let tables = "[limits]\nheader_timeout = \"1s\"\n";
+    let server = serve_with(&place, 1, "", tables);
+    place.folder.file("site/a", "a");
+    for bytes in [
+        // A part of HEADERS.
+        &[1, 0x40, 200, 0, 0, 0xd1][..],
+        // A field section that needs an entry of the dynamic table, which never comes.
+        &[1, 4, 2, 0, 0x80, 0x80],
+    ] {
+        let mut client = Http3Client::connect(&place, server.addresses[0]);
+        assert_eq!(client.get("/a").body(), b"a");
+        client.begin(bytes);
+        client.wait(|client| client.end.is_some());
+        // H3_EXCESSIVE_LOAD
+        assert_eq!(client.end, Some(CloseReason::PeerApplication(0x107)));
+    }
+    assert_eq!(place.count("header_timeouts"), 2);
+}
+
+#[test]
 fn http3_passes_requests_and_bodies_to_origins() {
     let origin = TestOrigin::start(|request, stream| {
         let text = format!(

@@ -120,6 +120,13 @@ impl Http3Client {
         stream
     }
 
+    /// Opens a stream and sends bytes that do not end it.
+    pub fn begin(&mut self, bytes: &'static [u8]) {
+        let stream = self.endpoint.open(self.key, true).expect("a stream");
+        let written = self.endpoint.write(self.key, stream, &mut [bytes.into()]);
+        assert_eq!(written, Ok(bytes.len()));
+    }
+
     /// Waits for a response.
     pub fn response(&mut self, stream: u64) -> Response {
         self.wait(|client| {
