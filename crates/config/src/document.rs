@@ -82,13 +82,9 @@ impl EffectiveConfig {
     /// These values, with those of another configuration in the tables that only a start applies.
     #[must_use]
     pub fn with_start_tables(mut self, started: &EffectiveConfig) -> EffectiveConfig {
-        // A reload applies this key, so its new value is in force.
-        let (table, key) = start_tables::APPLIED;
-        let applied = self
-            .values
-            .get(table)
-            .and_then(|table| table.get(key))
-            .cloned();
+        // A reload applies these keys, so their new values are in force.
+        let table = self.values.get("server");
+        let applied = start_tables::APPLIED.map(|key| Some((key, table?.get(key)?.clone())));
         for name in start_tables::TABLES {
             match started.values.get(name) {
                 Some(value) => self.values.insert(name.to_owned(), value.clone()),
@@ -103,9 +99,10 @@ impl EffectiveConfig {
             self.origins
                 .extend(origins.map(|(path, origin)| (path.clone(), origin.clone())));
         }
-        if let (Some(applied), Some(Value::Object(values))) = (applied, self.values.get_mut(table))
-        {
-            values.insert(key.to_owned(), applied);
+        if let Some(Value::Object(values)) = self.values.get_mut("server") {
+            for (key, value) in applied.into_iter().flatten() {
+                values.insert(key.to_owned(), value);
+            }
         }
         self
     }

@@ -1,5 +1,5 @@
 //! The tables that a server reads only at its start, kept as text: a reload compares them, to name the changed keys
-//! that need a restart.
+//! that need an upgrade.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,8 +7,8 @@ use std::fmt::Write;
 use toml::de::{DeTable, DeValue};
 
 pub(crate) const TABLES: [&str; 4] = ["server", "log", "traces", "admin"];
-/// The one key of these tables that a reload applies.
-pub(crate) const APPLIED: (&str, &str) = ("server", "disk_cache_max");
+/// The keys of `[server]` that a reload applies.
+pub(crate) const APPLIED: [&str; 2] = ["disk_cache_max", "http3"];
 
 /// The keys of `[server]`, `[log]`, `[traces]` and `[admin]` with their values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,7 +25,9 @@ impl StartTables {
                 values.insert(format!("{name}.{}", key.get_ref()), text);
             }
         }
-        values.remove(&format!("{}.{}", APPLIED.0, APPLIED.1));
+        for key in APPLIED {
+            values.remove(&format!("server.{key}"));
+        }
         StartTables(values)
     }
 

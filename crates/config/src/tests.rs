@@ -711,7 +711,7 @@ fn several_logs_have_conditions() {
         panic!("{:?}", conditions.sites);
     };
     assert_eq!((&site.name[..], site.place.line), ("a.example", 5));
-    // A moved line is no change, which would need a restart.
+    // A moved line is no change, which would need an upgrade.
     let moved = good(&format!("# a comment\n{text}")).log;
     assert_eq!(moved.access[0], *first);
     let status = |first, last, is_excluded| StatusCondition {

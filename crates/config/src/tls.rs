@@ -15,6 +15,9 @@ use crate::{
     SiteConfig, SoftirqMode, TlsConfig, TlsVersion,
 };
 
+/// The field that names the port of HTTP/3.
+const ALT_SVC: &str = "Alt-Svc";
+
 /// How long clients remember the port of HTTP/3, in seconds: a day, as browsers do without a value.
 const ADVERTISED_S: u32 = 86_400;
 /// One year, the minimum for HSTS preload lists.
@@ -184,17 +187,26 @@ pub(crate) fn hsts_rule(tls: &TlsConfig) -> Option<HeaderRule> {
 /// Adds the field that tells clients of HTTP/1 and HTTP/2 the port of HTTP/3 (RFC 7838, RFC 9114 §3.1.1). A response of an
 /// origin may have one that names the origin's port, so it is replaced.
 pub(crate) fn advertise_http3(site: &mut SiteConfig) {
-    let ports = site.tls_addresses().iter().map(SocketAddr::port);
-    // The kernel chooses the number that replaces 0.
-    let Some(port) = ports.into_iter().find(|port| *port != 0) else {
+    let addresses = site.tls_addresses();
+    let mut ports = addresses.iter().map(SocketAddr::port);
+    // The kernel chooses the number that replaces 0. A stored head has one port, which must be right at each address.
+    let Some(port) = ports.next().filter(|port| *port != 0) else {
         return;
     };
+    let is_own = |rule: &HeaderRule| {
+        rule.set
+            .iter()
+            .any(|(name, _)| name.eq_ignore_ascii_case(ALT_SVC))
+    };
+    if ports.any(|it| it != port) || site.headers.iter().any(is_own) {
+        return;
+    }
     let value = format!("h3=\":{port}\"; ma={ADVERTISED_S}");
     site.headers.push(HeaderRule {
         pattern: PathPattern::everything(),
         table: usize::MAX,
         conditions: RequestConditions::default(),
-        set: vec![("Alt-Svc".into(), Template::literal(&value))],
+        set: vec![(ALT_SVC.into(), Template::literal(&value))],
         append: Vec::new(),
         default: Vec::new(),
         remove: Vec::new(),

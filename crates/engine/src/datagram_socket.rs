@@ -23,11 +23,12 @@ pub struct DatagramSocket {
 
 impl DatagramSocket {
     /// Opens a socket at `address` that shares its port with those of the other workers (`SO_REUSEPORT`): the kernel
-    /// distributes peers over them.
+    /// distributes peers over them. The kernel lets only sockets of one user share a port, and takes the owner of the
+    /// file for the user: `owner` lets sockets of root share it with those of the user that the process becomes.
     ///
     /// # Errors
     /// Those of bind(2): the address is in use, not local, or not permitted.
-    pub fn open(address: SocketAddr) -> io::Result<DatagramSocket> {
+    pub fn open(address: SocketAddr, owner: Option<u32>) -> io::Result<DatagramSocket> {
         let family = match address {
             SocketAddr::V4(_) => AddressFamily::INET,
             SocketAddr::V6(_) => AddressFamily::INET6,
@@ -39,6 +40,10 @@ impl DatagramSocket {
             sockopt::set_ipv6_v6only(&socket, false)?;
         }
         sockopt::set_socket_reuseport(&socket, true)?;
+        if let Some(owner) = owner {
+            // Without the capability for it, the port can still be shared with sockets of the same process.
+            let _ = rustix::fs::fchown(&socket, Some(rustix::fs::Uid::from_raw(owner)), None);
+        }
         // The options are set before bind, so that no datagram arrives without its control messages.
         let prepared = DatagramSocket::prepare(socket)?;
         rustix::net::bind(&prepared.socket, &address)?;

@@ -12,6 +12,7 @@ use lowroad_engine::epoll::EpollDriver;
 use lowroad_engine::helper_pool::HelperPool;
 use lowroad_testkit::net::{CableEnd, NetNamespace, missing_requirement, pair};
 use lowroad_testkit::skip;
+use lowroad_testkit::system_call::call;
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 
 use datagram_exchange::{DatagramClient, DatagramEcho, payload, run};
@@ -27,7 +28,7 @@ fn driver() -> EpollDriver {
 /// Opens a socket in a driver; returns its port.
 fn open(driver: &mut EpollDriver, id: DatagramSocketId, address: &str) -> u16 {
     let address: SocketAddr = address.parse().expect("an address");
-    let socket = DatagramSocket::open(address).expect("a port");
+    let socket = DatagramSocket::open(address, None).expect("a port");
     let port = socket.address().expect("bound").port();
     driver.open_datagrams(id, socket).expect("room");
     port
@@ -270,4 +271,24 @@ fn trains_are_sent_on_a_device_without_offloads() {
         // Counted once for EIO, or for each train above the MTU.
         assert!((1..=2).contains(&drops.unsegmented), "{drops:?}");
     }
+}
+
+/// A process that is no longer root opens a port, and later one that starts as root shares it, or the reverse.
+#[test]
+fn port_is_shared_by_root_and_the_owner_of_its_sockets() {
+    const OWNER: u32 = 65_534;
+    if !rustix::process::geteuid().is_root() {
+        return skip("sockets of two users", "not root");
+    }
+    let address = SocketAddr::new(V4, 0);
+    let mine = DatagramSocket::open(address, Some(OWNER)).expect("a port");
+    let address = mine.address().expect("bound");
+    DatagramSocket::open(address, Some(OWNER)).expect("a shared port");
+    assert!(DatagramSocket::open(address, None).is_err(), "root's own");
+    let theirs = std::thread::spawn(move || {
+        // The system call, unlike the C library's function, changes this thread only.
+        call(libc::SYS_setfsuid, [u64::from(OWNER), 0]).expect("root");
+        DatagramSocket::open(address, None)
+    });
+    theirs.join().expect("no panic").expect("a shared port");
 }

@@ -1,7 +1,7 @@
 //! Reload: replaces the configuration of a running server. An invalid configuration changes nothing.
 //!
 //! Connections stay open, and the next request on each is answered by the new configuration. Settings that apply only
-//! at the start (workers, cache, user, logs) need a restart; the log warns if they have changed.
+//! at the start (workers, cache, user, logs) need an upgrade; the log warns if they have changed.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -62,7 +62,7 @@ pub fn reload(
     let mut open_secrets = Vec::new();
     let applied: Result<PreviousConfig, Vec<String>> = loaded.and_then(|mut config| {
         open_secrets = secret_file::warnings(config.document.secret_files());
-        // As at the start: otherwise the default cache size would look like a change that needs a restart.
+        // As at the start: otherwise the default cache size would look like a change that needs an upgrade.
         memory::fit_cache(&mut config.server);
         apply(running, config, is_ending).map_err(|text| vec![text])
     });

@@ -34,9 +34,10 @@ impl StartSettings {
 
     /// The message that settings of a configuration are not in force, with their keys; `None` if all are.
     pub fn restart_note(&self, new: &Config) -> Option<String> {
-        // The disk cache's limit is the one setting of `[server]` that takes effect without a restart.
+        // These settings of `[server]` take effect without a restart.
         let same_size = ProcessConfig {
             disk_cache_len_max: new.server.disk_cache_len_max,
+            http3: new.server.http3,
             ..self.server.clone()
         };
         // Also compared by value, since a value may be written in several ways.
@@ -47,10 +48,10 @@ impl StartSettings {
         let keys = self.tables.changed_keys(&new.start_tables);
         // A secret in another place may change without a key.
         if keys.is_empty() && (new.traces != self.traces || new.admin != self.admin) {
-            return Some("changed secrets of [admin] and [traces] need a restart".to_owned());
+            return Some("changed secrets of [admin] and [traces] need `lowroad upgrade`".to_owned());
         }
         (!is_same && !keys.is_empty())
-            .then(|| format!("these changes need a restart: {}", keys.join(", ")))
+            .then(|| format!("these changes need `lowroad upgrade`: {}", keys.join(", ")))
     }
 }
 

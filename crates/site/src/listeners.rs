@@ -40,6 +40,8 @@ pub struct ListenerSet {
     closing: Vec<(SocketAddr, Instant)>,
     /// The listeners with datagram sockets for HTTP/3.
     datagrams: Vec<ListenerId>,
+    /// The owner of datagram sockets, if the process was started as another user.
+    pub datagram_owner: Option<u32>,
     next: u16,
 }
 
@@ -187,9 +189,10 @@ impl ListenerSet {
                 continue;
             }
             for sockets in &mut new_sockets {
-                let socket = DatagramSocket::open(address);
+                let socket = DatagramSocket::open(address, self.datagram_owner);
                 let socket = socket.map_err(|error| {
-                    format!("can't receive datagrams at {address}: {}", hint(&error))
+                    let hint = hint(&error).replace("-ltnp", "-lunp");
+                    format!("can't receive datagrams at {address}: {hint}")
                 })?;
                 sockets.push((id, socket));
             }

@@ -26,7 +26,7 @@ Prometheus and for other machines. [Observing a server](../observe.md) describes
         KeyReference::optional(
             "token",
             "[secret](README.md#secrets)",
-            "The token that permits everything: at least 16 characters on one line. Changes need a restart.",
+            "The token that permits everything: at least 16 characters on one line. Changes need `lowroad upgrade`.",
         )
         .only_with(&["listen"]),
         KeyReference::optional(

@@ -117,7 +117,7 @@ const TOTAL_LEN_MAX: KeyReference = KeyReference::with_default(
 pub(super) const LOG: TableReference = TableReference {
     header: "[log]",
     title: "access log and error log",
-    intro: "Where the logs are written, and their format. [Access logs](../logs.md) describes the formats. Changes need a restart.",
+    intro: "Where the logs are written, and their format. [Access logs](../logs.md) describes the formats. Changes need `lowroad upgrade`.",
     context: "[log]\n",
     with_lines: &[
         (

@@ -88,7 +88,7 @@ pub(super) const SERVER: TableReference = TableReference {
             "http3",
             "boolean",
             "false",
-            "Accept HTTP/3 at each TLS address, on the UDP port of the same number, which firewalls must let through. Responses of these sites have `Alt-Svc`, by which browsers find it. Limits of requests, streams, connections and rates are those of HTTP/2.",
+            "Accept HTTP/3 at each TLS address, on the UDP port of the same number, which firewalls must let through. Responses of sites with one TLS port have `Alt-Svc`, by which browsers find it; behind a port mapping, set the field by a [header](site-header.md). Limits of requests, streams, connections and rates are those of HTTP/2.",
         ),
         KeyReference::with_default(
             "helpers",

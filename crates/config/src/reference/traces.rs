@@ -7,7 +7,7 @@ pub(super) const TRACES: TableReference = TableReference {
     title: "OpenTelemetry traces",
     intro: r"
 With this table, spans of requests are sent to an OpenTelemetry collector, by OTLP as protobuf over HTTP. [Traces](../traces.md) describes the
-spans and how to try it. Changes need a restart.",
+spans and how to try it. Changes need `lowroad upgrade`.",
     context: "[traces]\n",
     with_lines: &[(
         "endpoint = \"https://…\"",

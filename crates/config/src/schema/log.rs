@@ -96,7 +96,7 @@ pub struct SiteCondition {
 
 impl PartialEq for SiteCondition {
     fn eq(&self, other: &SiteCondition) -> bool {
-        // A moved name is no change of the log, which would need a restart.
+        // A moved name is no change of the log, which would need an upgrade.
         self.name == other.name
     }
 }

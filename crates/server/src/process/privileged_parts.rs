@@ -74,6 +74,8 @@ impl PrivilegedParts {
         }
         let (fd_limit, fd_note) = limits::raise_fd_limit(config);
         let (mut listeners, new_sockets) = open_listeners(config, start)?;
+        // The successor of an upgrade starts as root, too, and shares ports that a reload has opened.
+        listeners.datagram_owner = account.as_ref().map(|it| it.ids().uid);
         let new_datagrams = listeners.open_datagrams(config, worker_threads::count(config))?;
         // TLS is prepared before root is given up, because usually only root can read private keys.
         let predecessor = start.predecessor.as_mut();

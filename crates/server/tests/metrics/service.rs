@@ -197,11 +197,11 @@ fn changed_admin_address_needs_a_restart() {
     assert_eq!(reloaded.status, 200, "{}", reloaded.text());
     observed
         .server
-        .wait_for_error_line("these changes need a restart: admin.read_token_file");
+        .wait_for_error_line("these changes need `lowroad upgrade`: admin.read_token_file");
     assert!(
         reloaded
             .text()
-            .contains("need a restart: admin.read_token_file"),
+            .contains("need `lowroad upgrade`: admin.read_token_file"),
         "{}",
         reloaded.text()
     );
