@@ -27,6 +27,8 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         if self.context.drain_until_ms.is_some() {
             return;
         }
+        // HTTP/3 may be turned off and on again while connections are open.
+        self.end_port(QuicPorts::socket(listener));
         let Some(transport) = self.context.service.quic_transport(listener) else {
             return;
         };
@@ -39,6 +41,19 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         {
             self.context.quic.add(port);
         }
+    }
+
+    /// Ends the connections of a socket and closes it. Otherwise they would write to connections of the next transport,
+    /// which have the same keys. Their clients get stateless resets from it.
+    fn end_port(&mut self, socket: DatagramSocketId) {
+        let Some(port) = self.context.quic.get(socket) else {
+            return;
+        };
+        for token in port.take_tokens() {
+            self.visit(token, |connection, _| connection.close());
+        }
+        self.context.quic.remove(socket);
+        self.context.driver.close_datagrams(socket);
     }
 
     /// Refuses new QUIC connections of a listener; the socket is closed after the last connection.

@@ -48,7 +48,9 @@ impl StartSettings {
         let keys = self.tables.changed_keys(&new.start_tables);
         // A secret in another place may change without a key.
         if keys.is_empty() && (new.traces != self.traces || new.admin != self.admin) {
-            return Some("changed secrets of [admin] and [traces] need `lowroad upgrade`".to_owned());
+            return Some(
+                "changed secrets of [admin] and [traces] need `lowroad upgrade`".to_owned(),
+            );
         }
         (!is_same && !keys.is_empty())
             .then(|| format!("these changes need `lowroad upgrade`: {}", keys.join(", ")))

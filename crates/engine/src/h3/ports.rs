@@ -70,6 +70,13 @@ impl QuicPort {
         token.filter(|token| *token != ConnectionToken::NONE)
     }
 
+    /// Forgets the worker's connections, and returns them.
+    pub fn take_tokens(&mut self) -> Vec<ConnectionToken> {
+        let mut tokens = std::mem::take(&mut self.tokens);
+        tokens.retain(|token| *token != ConnectionToken::NONE);
+        tokens
+    }
+
     /// Receives datagrams. Those of other workers are passed to `forward`. Returns whether there may be more.
     pub fn receive<D: IoDriver>(
         &mut self,

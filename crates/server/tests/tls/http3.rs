@@ -95,6 +95,30 @@ fn http3_connection_survives_a_new_address_and_cancelled_requests() {
 }
 
 #[test]
+fn http3_connections_end_when_it_is_turned_off_and_on() {
+    let place = Place::new();
+    let server = serve(&place, 1, "");
+    place.folder.file("site/a", "a");
+    let mut first = Http3Client::connect(&place, server.addresses[0]);
+    assert_eq!(first.get("/a").body(), b"a");
+    let config = std::fs::read_to_string(place.path("lowroad.toml")).expect("a file");
+    for value in ["false", "true"] {
+        let changed = config.replace("http3 = true", &format!("http3 = {value}"));
+        place.folder.file("lowroad.toml", changed);
+        server.signal("HUP");
+        server.wait_for_error_line("lowroad.toml is in force");
+    }
+    let mut second = Http3Client::connect(&place, server.addresses[0]);
+    assert_eq!(second.get("/a").body(), b"a");
+    // The first connection belongs to a transport that is gone, and never writes to the second one.
+    // Short datagrams get no stateless reset (RFC 9000 §10.3.3).
+    let stream = first.request("GET", &format!("/a?{}", "x".repeat(500)), b"");
+    first.wait(|client| client.end.is_some() || client.is_complete(stream));
+    assert_eq!(first.end, Some(CloseReason::StatelessReset));
+    assert_eq!(second.get("/a").body(), b"a");
+}
+
+#[test]
 fn http3_ends_connections_with_incomplete_heads() {
     let place = Place::new();
     let tables = "[limits]\nheader_timeout = \"1s\"\n";
