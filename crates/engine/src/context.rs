@@ -228,7 +228,7 @@ impl<D: IoDriver, V: HttpService> WorkerContext<D, V> {
     pub fn publish_h2_counters(&self) {
         let (from, to) = (&self.h2.counters, &self.counters);
         to.h2_resets.set(from.resets);
-        to.h2_faults.set(from.faults + from.malformed);
+        to.h2_faults.set(from.faults);
         to.h2_refused.set(from.refused);
         to.h2_glitches.set(from.glitches);
         to.h2_ended.set(from.ended);
@@ -239,7 +239,7 @@ impl<D: IoDriver, V: HttpService> WorkerContext<D, V> {
     pub fn publish_h3_counters(&self) {
         let (from, to) = (&self.h3.counters, &self.counters);
         to.h3_resets.set(from.resets);
-        to.h3_faults.set(from.faults + from.malformed);
+        to.h3_faults.set(from.faults);
         to.h3_refused.set(from.refused);
         to.h3_glitches.set(from.glitches);
         to.h3_ended.set(from.ended);
