@@ -1,8 +1,11 @@
 //! A worker's QUIC: receives datagrams, passes the events of connections to the protocol, and sends the output.
 
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use lowroad_limits::ConnectionOverload;
+use lowroad_limits::{ConnectionLimit, ConnectionOverload};
+
+use crate::counters::WorkerCounters;
 
 use crate::datagrams::DatagramTrain;
 use crate::driver::{ConnectionToken, DatagramSocketId, IoDriver, ListenerId};
@@ -13,6 +16,7 @@ use crate::multiplexed::SessionProgress;
 use crate::protocol::Protocol;
 use crate::quic_transport::{ConnectionKey, ConnectionPermit, QuicEvent};
 use crate::service::HttpService;
+use crate::settings::WorkerSettings;
 use crate::transport::ClientTransport;
 use crate::worker::Worker;
 
@@ -20,6 +24,41 @@ use crate::worker::Worker;
 const RECEIVES_MAX: usize = 4;
 /// Maximum number of messages that wait for a worker, beyond which it gets no datagrams of others: at most 6 MB.
 const FORWARDED_MAX: usize = 4096;
+
+/// Decides about clients that want to open a connection at a port.
+struct PortAdmission<'w> {
+    listener: ListenerId,
+    /// New connections are refused.
+    is_closing: bool,
+    settings: &'w WorkerSettings,
+    limit: &'w Arc<ConnectionLimit>,
+    counters: &'w WorkerCounters,
+}
+
+impl PortAdmission<'_> {
+    fn admit(&self, peer: IpAddr) -> Option<ConnectionPermit> {
+        let (settings, counters) = (self.settings, self.counters);
+        // PROXY headers exist for TCP only, so a proxy's datagrams would hide the client.
+        if self.is_closing || settings.expects_proxy_header(self.listener, peer) {
+            return None;
+        }
+        counters.connections.bump();
+        let per_address_max = settings.connections_per_address_max;
+        match self
+            .limit
+            .enter(peer, settings.connections_max, per_address_max)
+        {
+            Ok(()) => Some(ConnectionPermit::new(Arc::clone(self.limit), peer)),
+            Err(overload) => {
+                match overload {
+                    ConnectionOverload::Connections => counters.over_connections_max.bump(),
+                    ConnectionOverload::Address => counters.over_address_max.bump(),
+                }
+                None
+            }
+        }
+    }
+}
 
 impl<D: IoDriver, V: HttpService> Worker<D, V> {
     /// Starts to accept QUIC connections at the address of a listener.
@@ -75,28 +114,14 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
                 break;
             };
             let listener = port.listener;
-            let is_closing = port.is_closing || context.drain_until_ms.is_some();
-            let (settings, admission) = (&context.settings, &context.admission);
-            let (counters, peers) = (&context.counters, &context.peers);
-            let mut admit = |from: std::net::SocketAddr| {
-                let peer = from.ip();
-                // PROXY headers exist for TCP only, so a proxy's datagrams would hide the client.
-                if is_closing || settings.expects_proxy_header(listener, peer) {
-                    return None;
-                }
-                counters.connections.bump();
-                let per_address_max = settings.connections_per_address_max;
-                match admission.enter(peer, settings.connections_max, per_address_max) {
-                    Ok(()) => Some(ConnectionPermit::new(Arc::clone(admission), peer)),
-                    Err(overload) => {
-                        match overload {
-                            ConnectionOverload::Connections => counters.over_connections_max.bump(),
-                            ConnectionOverload::Address => counters.over_address_max.bump(),
-                        }
-                        None
-                    }
-                }
+            let admission = PortAdmission {
+                listener,
+                is_closing: port.is_closing || context.drain_until_ms.is_some(),
+                settings: &context.settings,
+                limit: &context.admission,
+                counters: &context.counters,
             };
+            let (counters, peers) = (&context.counters, &context.peers);
             let mut forward = |worker: u8, train: &DatagramTrain, datagram: &[u8]| {
                 let Some(mailbox) = peers.get(usize::from(worker)) else {
                     return;
@@ -114,6 +139,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
                     false => counters.quic_dropped_datagrams.bump(),
                 }
             };
+            let mut admit = |from: SocketAddr| admission.admit(from.ip());
             if !port.receive(&mut context.driver, &mut batch, &mut admit, &mut forward) {
                 break;
             }
@@ -121,14 +147,24 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         self.context.quic.batch = Some(batch);
     }
 
-    /// Processes a datagram that another worker has received.
+    /// Processes a datagram that another worker has received. It may begin a connection: clients choose identifiers of
+    /// first packets at random, and some seem to name a worker.
     pub(crate) fn take_forwarded(&mut self, listener: ListenerId, datagram: &ForwardedDatagram) {
-        let now_us = self.context.driver.now_us();
-        if let Some(port) = self.context.quic.get(QuicPorts::socket(listener)) {
-            let ForwardedDatagram { train, bytes } = datagram;
-            // New connections are never forwarded.
-            port.transport.take(train, bytes, now_us, &mut |_| None);
-        }
+        let context = &mut self.context;
+        let now_us = context.driver.now_us();
+        let Some(port) = context.quic.get(QuicPorts::socket(listener)) else {
+            return;
+        };
+        let admission = PortAdmission {
+            listener,
+            is_closing: port.is_closing || context.drain_until_ms.is_some(),
+            settings: &context.settings,
+            limit: &context.admission,
+            counters: &context.counters,
+        };
+        let ForwardedDatagram { train, bytes } = datagram;
+        let mut admit = |from: SocketAddr| admission.admit(from.ip());
+        port.transport.take(train, bytes, now_us, &mut admit);
     }
 
     /// Continues to send after a socket was full.
@@ -144,8 +180,10 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
             return;
         }
         // Collected, as connections use the ports while one is served.
-        for socket in self.context.quic.sockets() {
+        let mut at = 0;
+        while let Some(socket) = self.context.quic.socket_at(at) {
             self.serve_port(socket);
+            at += 1;
         }
         self.close_idle_ports();
         self.publish_quic_counters();

@@ -137,6 +137,20 @@ fn check_pipelined_responses(seed: u64, has_tls: bool) -> u64 {
     case.counters.kernel_tls.value()
 }
 
+/// Connects and requests a body with a limited rate. Returns the connection's number.
+fn request_paced(case: &Case, kind: &str, len: usize, has_tls: bool) -> usize {
+    let id = case.world.connect();
+    let mut request =
+        format!("GET /paced-{kind}/{len} HTTP/1.1\r\nHost: sim\r\nConnection: close\r\n\r\n")
+            .into_bytes();
+    if has_tls {
+        case.world.send(id, &FakeTls::hello());
+        request = FakeTls::records(&request);
+    }
+    case.world.send(id, &request);
+    id
+}
+
 #[test]
 fn bodies_with_a_limit_are_complete_and_keep_to_their_rate() {
     const LEN: usize = 150_000;
@@ -145,15 +159,7 @@ fn bodies_with_a_limit_are_complete_and_keep_to_their_rate() {
         let kind = ["block", "file", "segment"][seed as usize % 3];
         let mut case = Case::with(seed, mild_faults(), settings(), has_tls);
         let start_ms = case.world.now_ms();
-        let id = case.world.connect();
-        let mut request =
-            format!("GET /paced-{kind}/{LEN} HTTP/1.1\r\nHost: sim\r\nConnection: close\r\n\r\n")
-                .into_bytes();
-        if has_tls {
-            case.world.send(id, &FakeTls::hello());
-            request = FakeTls::records(&request);
-        }
-        case.world.send(id, &request);
+        let id = request_paced(&case, kind, LEN, has_tls);
         // A busy loop would be more turns than allowed.
         case.turn_until(seed, "the end", |world| world.is_over(id));
         // Virtual time, which faults can only lengthen.
@@ -919,15 +925,7 @@ fn limit_below_the_minimum_rate_does_not_end_responses() {
             ..mild_faults()
         };
         let mut case = Case::with(seed, far, strict, has_tls);
-        let id = case.world.connect();
-        let mut request =
-            format!("GET /paced-{kind}/{LEN} HTTP/1.1\r\nHost: sim\r\nConnection: close\r\n\r\n")
-                .into_bytes();
-        if has_tls {
-            case.world.send(id, &FakeTls::hello());
-            request = FakeTls::records(&request);
-        }
-        case.world.send(id, &request);
+        let id = request_paced(&case, kind, LEN, has_tls);
         case.turn_until(seed, "the end", |world| world.is_over(id));
         if case.counters.rate_too_low.value() > 0 {
             cut.push((seed, kind, has_tls, case.world.read(id).len()));

@@ -2,7 +2,7 @@
 //! and errors.
 
 use bytes::Bytes;
-use lowroad_http::h3::{ClientAbort, H3ErrorCode, H3ServerEvent, H3Turn, StreamBytes};
+use lowroad_http::h3::{ClientAbort, H3ErrorCode, H3ServerEvent, StreamBytes};
 use lowroad_http::protocol::StreamId;
 
 use super::state::request_stream;
@@ -92,7 +92,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         incoming.is_some_and(|incoming| incoming.full)
     }
 
-    /// Continues streams whose field sections can be decoded now.
+    /// Continues streams after the dynamic table received the entries that their field sections need.
     fn continue_unblocked(&mut self, worker: &mut WorkerContext<D, V>) {
         while !self.is_closed()
             && let Protocol::Http3(session) = &mut self.protocol
@@ -127,19 +127,12 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let Protocol::Http3(session) = &mut self.protocol else {
             return StepOutcome::NeedsInput;
         };
-        let mut turn = H3Turn {
-            now_ms: worker.driver.now_ms(),
-            settings: &worker.settings.h3,
-            control: &mut session.control,
-            decoder: &mut session.decoder,
-            counters: &mut worker.h3.counters,
-        };
+        let now_ms = worker.driver.now_ms();
+        let counters = &mut worker.h3.counters;
+        let (http, mut turn) = session.step(&worker.settings.h3, counters, now_ms);
         // Borrows the text, so it lives as long as the event.
         let mut head_slot = None;
-        let step = match session
-            .http
-            .next(stream, input, text, &mut head_slot, &mut turn)
-        {
+        let step = match http.next(stream, input, text, &mut head_slot, &mut turn) {
             Ok(step) => step,
             Err(fault) => {
                 self.end_http3(worker, fault.code, fault.reason);
@@ -224,14 +217,10 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let Protocol::Http3(session) = &mut self.protocol else {
             return;
         };
-        let mut turn = H3Turn {
-            now_ms: worker.driver.now_ms(),
-            settings: &worker.settings.h3,
-            control: &mut session.control,
-            decoder: &mut session.decoder,
-            counters: &mut worker.h3.counters,
-        };
-        match session.http.handle_abort(stream, abort, &mut turn) {
+        let now_ms = worker.driver.now_ms();
+        let counters = &mut worker.h3.counters;
+        let (http, mut turn) = session.step(&worker.settings.h3, counters, now_ms);
+        match http.handle_abort(stream, abort, &mut turn) {
             Err(fault) => return self.end_http3(worker, fault.code, fault.reason),
             Ok(Some(event)) => return self.on_http3_event(worker, event),
             Ok(None) => {}

@@ -1,6 +1,6 @@
 //! Writes responses to streams: the protocol schedules the bodies, and QUIC takes as much as its windows allow.
 
-use lowroad_http::h3::{H3ErrorCode, H3Turn};
+use lowroad_http::h3::H3ErrorCode;
 use lowroad_http::protocol::{NextData, StreamId};
 
 use super::state::{WriteOutcome, request_stream, stream_id};
@@ -228,21 +228,17 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Asks the client not to send bodies that are not needed, after their responses.
+    /// Sends STOP_SENDING for unwanted bodies, after their responses.
     fn stop_unwanted(&mut self, worker: &mut WorkerContext<D, V>) {
         let Protocol::Http3(session) = &mut self.protocol else {
             return;
         };
-        let mut turn = H3Turn {
-            now_ms: worker.driver.now_ms(),
-            settings: &worker.settings.h3,
-            control: &mut session.control,
-            decoder: &mut session.decoder,
-            counters: &mut worker.h3.counters,
-        };
-        while let Some((stream, code)) = session.http.next_stopped(&mut turn) {
-            if let Some(transport) = worker.quic.transport(session.id) {
-                transport.stop_reading(session.id.key, stream_id(stream), code.0);
+        let (id, now_ms) = (session.id, worker.driver.now_ms());
+        let counters = &mut worker.h3.counters;
+        let (http, mut turn) = session.step(&worker.settings.h3, counters, now_ms);
+        while let Some((stream, code)) = http.next_stopped(&mut turn) {
+            if let Some(transport) = worker.quic.transport(id) {
+                transport.stop_reading(id.key, stream_id(stream), code.0);
             }
         }
     }

@@ -70,7 +70,7 @@ impl QuicPort {
         token.filter(|token| *token != ConnectionToken::NONE)
     }
 
-    /// Forgets the worker's connections, and returns them.
+    /// Removes and returns the worker's connections.
     pub fn take_tokens(&mut self) -> Vec<ConnectionToken> {
         let mut tokens = std::mem::take(&mut self.tokens);
         tokens.retain(|token| *token != ConnectionToken::NONE);
@@ -197,9 +197,9 @@ impl QuicPorts {
         self.ports.iter_mut()
     }
 
-    /// The sockets of all ports.
-    pub fn sockets(&self) -> Vec<DatagramSocketId> {
-        self.ports.iter().map(|port| port.socket).collect()
+    /// The socket of a port, by its position.
+    pub fn socket_at(&self, at: usize) -> Option<DatagramSocketId> {
+        self.ports.get(at).map(|port| port.socket)
     }
 
     /// The port of a socket.

@@ -86,6 +86,23 @@ impl H3Session {
             .is_some_and(|it| now_ms >= it.since_ms + timeout_ms)
     }
 
+    /// The protocol, and the buffers, settings and counters for its next step.
+    pub fn step<'t>(
+        &'t mut self,
+        settings: &'t H3Settings,
+        shared: &'t mut GlitchCounters,
+        now_ms: u64,
+    ) -> (&'t mut H3Server, H3Turn<'t>) {
+        let turn = H3Turn {
+            now_ms,
+            settings,
+            control: &mut self.control,
+            decoder: &mut self.decoder,
+            counters: shared,
+        };
+        (&mut self.http, turn)
+    }
+
     /// The output of a stream, created if it does not exist.
     pub fn output(&mut self, stream: u64) -> &mut StreamOutput {
         let at = self.outputs.iter().position(|it| it.stream == stream);
@@ -178,7 +195,7 @@ impl StreamOutput {
         self.parts.push(bytes);
     }
 
-    /// Passes the output to QUIC, as far as QUIC takes it.
+    /// Passes output to QUIC until its windows are full.
     pub(super) fn write(&mut self, id: QuicConnectionId, quic: &mut QuicPorts) -> WriteOutcome {
         if !self.framing.is_empty() {
             self.parts.push(std::mem::take(&mut self.framing).into());
