@@ -243,8 +243,8 @@ impl CertificateManager {
     }
 
     /// Makes the renewal of the certificate with this name due, at the operator's request. An order in progress goes on;
-    /// the limit of orders in an hour and the delays after failures of authorities apply. Returns whether there is such a
-    /// certificate.
+    /// the limit of orders in an hour and the delays after failures of authorities apply. Returns whether the
+    /// certificate exists.
     pub fn renew(&self, name: &str) -> bool {
         let now_s = self.shared.settings.clock.unix_s();
         let mut inner = self.shared.inner();

@@ -217,7 +217,7 @@ fn slash_path(site: &SiteConfig, path: &str) -> Option<String> {
     is_routed.then_some(changed)
 }
 
-/// Some paths that a redirect matches, as far as they are known.
+/// Examples of paths that a redirect matches; empty if none is known.
 fn sample_paths(from: &PathSelector) -> Vec<String> {
     let PathSelector::Pattern(pattern) = from else {
         let samples = EXPRESSION_SAMPLES.map(str::to_owned).into_iter();

@@ -23,8 +23,8 @@ pub struct DatagramSocket {
 
 impl DatagramSocket {
     /// Opens a socket at `address` that shares its port with those of the other workers (`SO_REUSEPORT`): the kernel
-    /// distributes peers over them. The kernel lets only sockets of one user share a port, and takes the owner of the
-    /// file for the user: `owner` lets sockets of root share it with those of the user that the process becomes.
+    /// distributes peers over them. The kernel lets only sockets of one user share a port, and compares the owners of
+    /// their files: with `owner`, sockets of root share it with those of the user that the process becomes.
     ///
     /// # Errors
     /// Those of bind(2): the address is in use, not local, or not permitted.

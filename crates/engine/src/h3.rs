@@ -1,4 +1,4 @@
-//! HTTP/3 connections: many exchanges at a time, each on its own stream of QUIC. Frame formats and limits on the cost of
+//! HTTP/3 connections: many concurrent exchanges, one on each stream of QUIC. Frame formats and limits on the cost of
 //! a client are in [`lowroad_http::h3`], packets in a [`QuicTransport`](crate::quic_transport::QuicTransport); this module
 //! passes the streams from one to the other. What it shares with HTTP/2 is in `multiplexed`.
 //!
@@ -17,7 +17,7 @@ mod output;
 pub(crate) mod ports;
 pub(crate) mod state;
 
-/// Maximum number of body bytes that are passed to QUIC at a time.
+/// Maximum number of body bytes that one write passes to QUIC.
 const PIECE_LEN_MAX: usize = 16 * 1024;
 /// Body pieces up to this length are copied behind the frame's header; longer ones are passed without a copy.
 const COPIED_LEN_MAX: usize = 4 * 1024;

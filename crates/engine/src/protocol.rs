@@ -207,7 +207,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Handles the record of a response whose last frame was written.
+    /// Handles the record of a response after its last frame was written.
     #[inline]
     pub(crate) fn end_response(
         &mut self,

@@ -18,8 +18,8 @@ use crate::tls_session::TlsInfo;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionKey(pub u32);
 
-/// An event of a connection. The first one is `Opened`, the last one `Over`. A connection of a server whose handshake
-/// fails has none, one of a client only `Over`.
+/// An event of a connection. The first one is `Opened`, the last one `Over`. If a handshake fails, a
+/// server's connection has none, and a client's only `Over`.
 #[derive(Debug)]
 pub enum QuicEvent {
     /// The handshake is complete.
@@ -65,7 +65,7 @@ pub enum CloseReason {
     PeerApplication(u64),
     /// The peer's QUIC closed the connection, with this code (RFC 9000 §20.1).
     PeerTransport(u64),
-    /// The peer violated QUIC; it was told this code.
+    /// The peer violated QUIC; the close frame had this code.
     Fault(u64),
     /// No packets for the idle timeout.
     Timeout,
@@ -210,7 +210,7 @@ pub trait QuicTransport: Send {
     /// Continues a stream after `put_back`.
     fn resume_reading(&mut self, key: ConnectionKey, stream: u64);
 
-    /// Discards the rest of a stream, and asks the peer not to send it (STOP_SENDING).
+    /// Discards the rest of a stream, and sends STOP_SENDING.
     fn stop_reading(&mut self, key: ConnectionKey, stream: u64, code: u64);
 
     /// Discards unsent bytes of a stream, and ends it with an error code (RESET_STREAM).
@@ -231,7 +231,7 @@ pub trait QuicTransport: Send {
     /// The streams of a connection with bytes that are not acknowledged, or without an end.
     fn unfinished_streams(&mut self, key: ConnectionKey) -> usize;
 
-    /// Connections with state, also those whose handshake is in progress or whose end is not acknowledged.
+    /// The number of connections, including those during the handshake and before the end is acknowledged.
     fn connection_count(&self) -> u32;
 
     /// The counters.

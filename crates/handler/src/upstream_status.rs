@@ -56,7 +56,7 @@ pub struct UpstreamRequests {
 pub struct UpstreamMember {
     /// The health as a text.
     pub health: String,
-    /// Whether the server works, as far as is known; false until a trial request succeeds.
+    /// Whether the server is known to work; false until a trial request succeeds.
     pub is_available: bool,
     /// Whether the server is a backup.
     pub is_backup: bool,

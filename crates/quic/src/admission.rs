@@ -57,7 +57,7 @@ pub enum Admission<P> {
     Accept(P),
     /// The client must prove its address; a client that has done so is refused.
     Retry,
-    /// The client is told CONNECTION_REFUSED.
+    /// The client receives CONNECTION_REFUSED.
     Refuse,
     /// The client is not answered, and tries again.
     Ignore,

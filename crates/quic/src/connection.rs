@@ -243,7 +243,7 @@ impl<P> QuicConnection<P> {
         }
     }
 
-    /// Discards the rest of a stream, and asks the peer not to send it.
+    /// Discards the rest of a stream, and sends STOP_SENDING.
     pub fn stop_reading(&mut self, stream: u64, code: VarInt) -> Result<(), QuicStreamClosed> {
         self.unread.remove(&stream);
         // A read of a stopped stream is an error.

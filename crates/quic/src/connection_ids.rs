@@ -9,9 +9,9 @@
 //! connection have nothing in common for an observer (RFC 9000 §9.5). The check recognizes own identifiers: those that
 //! clients choose for first packets pass with a probability of 1/256. The hash uses additions, multiplications and
 //! shifts of 32 bits only, so that classic BPF can compute it ([`crate::steering`]). It needs no more strength: an
-//! attacker who breaks it learns the numbers of workers.
+//! attack on it reveals only the numbers of workers.
 //!
-//! The generation tells two processes apart that share sockets while one replaces the other.
+//! The generation distinguishes two processes that share sockets while one replaces the other.
 
 use std::time::Duration;
 

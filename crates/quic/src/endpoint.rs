@@ -106,7 +106,7 @@ impl<P> QuicEndpoint<P> {
         }
     }
 
-    /// Connections with state, also those whose handshake is in progress or whose end is not acknowledged.
+    /// The number of connections, including those during the handshake and before the end is acknowledged.
     #[must_use]
     pub fn connection_count(&self) -> u32 {
         self.connection_count
@@ -232,7 +232,7 @@ impl<P> QuicEndpoint<P> {
             && connection.phase == ConnectionPhase::Handshake
             && connection.handshake_due_us <= now_us
         {
-            // Clients that do not receive this are told by a stateless reset later.
+            // Clients that miss this receive a stateless reset later.
             connection.close(now, VarInt::from_u32(0), "the handshake took too long");
             self.counters.handshake_timeouts += 1;
             self.record_handshake(false);

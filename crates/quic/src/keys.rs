@@ -1,6 +1,6 @@
 //! Keys of an endpoint, derived from one secret: those of tokens (RFC 9000 §8.1), stateless resets (§10.3) and connection
 //! identifiers. All workers need the same secret, and so does the process that replaces this one: then tokens stay
-//! valid, and clients of lost connections are told.
+//! valid, and clients of lost connections receive stateless resets.
 
 use aws_lc_rs::{aead, hkdf, hmac};
 use quinn_proto::crypto::{AeadKey, CryptoError, HandshakeTokenKey, HmacKey};
@@ -77,7 +77,7 @@ impl HmacKey for ResetKey {
     }
 }
 
-/// The key of tokens: each token has a key of its own.
+/// The key from which the key of each token is derived.
 pub(crate) struct TokenKey(pub hkdf::Prk);
 
 impl HandshakeTokenKey for TokenKey {

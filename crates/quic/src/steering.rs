@@ -24,7 +24,7 @@ pub enum QuicRoute {
     Worker(u8),
     /// A connection of the process with the other generation bit: the number of its worker.
     OtherGeneration(u8),
-    /// A packet that may begin a connection, or asks for the versions. The receiving worker processes it.
+    /// A packet that may begin a connection, or requests the versions. The receiving worker processes it.
     New,
     /// A packet of a connection that no running worker has. The receiving worker answers with a stateless reset.
     Reset,

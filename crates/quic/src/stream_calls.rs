@@ -64,7 +64,7 @@ impl<P> QuicEndpoint<P> {
         }
     }
 
-    /// Discards the rest of a stream, and asks the peer not to send it (STOP_SENDING).
+    /// Discards the rest of a stream, and sends STOP_SENDING.
     ///
     /// # Errors
     /// The stream is closed.
@@ -105,7 +105,7 @@ impl<P> QuicEndpoint<P> {
         }
     }
 
-    /// The address of the peer. It changes when the client migrates, so it is to be asked for each request.
+    /// The address of the peer. It changes when the client migrates, so read it for each request.
     pub fn peer_address(&mut self, key: ConnectionKey) -> Option<SocketAddr> {
         self.find(key)
             .map(|connection| connection.inner.remote_address())

@@ -1,5 +1,5 @@
-//! Tokens that a client gets for its next connection (NEW_TOKEN, RFC 9000 §8.1.3): each is accepted once, as far as a
-//! bounded memory can tell.
+//! Tokens that a client gets for its next connection (NEW_TOKEN, RFC 9000 §8.1.3): each is accepted
+//! once, unless a bounded memory of used tokens has lost it.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};

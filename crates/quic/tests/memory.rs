@@ -81,7 +81,7 @@ fn heap_bytes() -> isize {
     (info.used_len + info.mapped_len) as isize
 }
 
-/// Opens connections with one request each, and forgets the clients, whose memory must not count.
+/// Opens connections with one request each, and frees the clients, so that their memory does not count.
 fn connect(world: &mut World, cipher: &QuicClientCipher, requests: u64, count: usize) {
     let mut server = HttpServer::new(1000);
     for _ in 0..count {

@@ -139,7 +139,7 @@ impl HandlerRuntime {
         self.kinds.iter().find_map(|kind| kind.origin_control())
     }
 
-    /// Forgets state of earlier configurations, when this one is in force: after its handlers were opened.
+    /// Removes state of earlier configurations. Called when this one is in force, after its handlers were opened.
     pub fn config_applied(&self, config: &config::Config) {
         self.kinds
             .iter()

@@ -62,7 +62,7 @@ pub fn reload(
     let mut open_secrets = Vec::new();
     let applied: Result<PreviousConfig, Vec<String>> = loaded.and_then(|mut config| {
         open_secrets = secret_file::warnings(config.document.secret_files());
-        // As at the start: otherwise the default cache size would look like a change that needs an upgrade.
+        // As at the start: otherwise the default cache size would seem to be a change that needs an upgrade.
         memory::fit_cache(&mut config.server);
         apply(running, config, is_ending).map_err(|text| vec![text])
     });

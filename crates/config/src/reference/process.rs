@@ -176,7 +176,7 @@ pub(super) const LIMITS: TableReference = TableReference {
             "rate_min",
             "size, up to 1G",
             "128",
-            "The minimum speed of a request body or a response, in bytes a second; if the response has a `rate` of its own, a quarter of that at most. 0: no minimum.",
+            "The minimum speed of a request body or a response, in bytes a second; if the response has a `rate`, at most a quarter of that. 0: no minimum.",
         ),
         KeyReference::with_default(
             "rate_grace",

@@ -2,7 +2,7 @@
 
 use lowroad_http::protocol::StreamId;
 
-/// Written responses whose bodies are in `OutputBuffer::body`, in the order of their bodies.
+/// Written responses with bodies in `OutputBuffer::body`, in the order of these bodies.
 pub(crate) struct UnframedResponses<R> {
     pub list: Vec<UnframedResponse<R>>,
     /// The index of the response that is probably sent next.

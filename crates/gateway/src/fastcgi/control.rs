@@ -87,7 +87,7 @@ impl FastCgiChanges {
     }
 
     fn servers(&self) -> BTreeMap<String, ServerView> {
-        // A waiting request keeps the route of an earlier configuration, whose servers are not listed.
+        // A waiting request keeps the route of an earlier configuration, but its servers are not listed.
         let in_force = lock(&self.in_force);
         let mut views = BTreeMap::<String, ServerView>::new();
         for (fastcgi, servers) in self.routes() {
@@ -100,7 +100,7 @@ impl FastCgiChanges {
                     requests: None,
                     ..view.clone()
                 });
-                // Each route counts its own requests, and ejects servers by itself.
+                // Each route counts requests and ejects servers separately.
                 if let Some(requests) = view.requests {
                     merged.requests = Some(merged.requests.unwrap_or(0) + requests);
                 }
@@ -134,7 +134,7 @@ impl FastCgiChanges {
 }
 
 impl FastCgiServers {
-    /// The settings of all routes of the configuration that is now in force: without any, forgets all changes.
+    /// The settings of all routes of the configuration that is now in force: without any, all changes are removed.
     pub fn set_in_force<'c>(&self, routes: impl Iterator<Item = &'c FastCgiConfig>) {
         let changes = self.changes();
         let routes: Vec<FastCgiConfig> = routes.cloned().collect();

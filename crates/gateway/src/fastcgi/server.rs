@@ -84,7 +84,7 @@ impl FastCgiServers {
             servers.insert(address, Arc::downgrade(&new));
             new
         });
-        // Routes, also those of the configuration before a reload, share the pool: its limit is the largest of theirs.
+        // Routes, also those of the configuration before a reload, share the pool: the largest of their limits applies.
         let limit = server.pool.claim(connections_max);
         Arc::new(RouteServer {
             server,

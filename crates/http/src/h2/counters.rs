@@ -9,7 +9,7 @@ pub struct GlitchCounters {
     pub faults: u64,
     /// Streams refused because of the stream limit.
     pub refused: u64,
-    /// Malformed messages.
+    /// Streams among the faults with a malformed message.
     pub malformed: u64,
     /// Glitches: legal but useless frames.
     pub glitches: u64,

@@ -17,7 +17,7 @@ impl H3Server {
         self.streams.is_empty()
     }
 
-    /// The first stream whose request has not arrived completely, apart from its body.
+    /// The first stream with an incomplete head.
     #[must_use]
     pub fn first_incomplete_head(&self) -> Option<StreamId> {
         let streams = self.streams.slots().map(|slot| self.streams.peek(slot));

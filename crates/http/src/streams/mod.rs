@@ -291,7 +291,7 @@ impl<T> MessageStream<T> {
         self.input = StreamInput::Ended;
         self.output = StreamOutput::Ended;
         self.expects_continue = false;
-        // Otherwise the stream would look like one that waits for a window.
+        // Otherwise the stream would seem to wait for a window.
         self.ready = 0;
         self.trailers = None;
     }

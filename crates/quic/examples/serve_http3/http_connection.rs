@@ -101,7 +101,7 @@ impl HttpConnection {
         self.output(endpoint, key);
     }
 
-    /// Continues streams whose field sections can be decoded now.
+    /// Continues streams after the dynamic table received the entries that their field sections need.
     fn unblock(&mut self, endpoint: &mut QuicEndpoint, key: ConnectionKey) -> Result<(), H3Error> {
         while let Some(stream) = self.server.next_unblocked() {
             let is_end = self.ended.remove(&stream);

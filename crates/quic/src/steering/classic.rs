@@ -1,5 +1,5 @@
-//! A classic BPF program for a group of sockets (`SO_ATTACH_REUSEPORT_CBPF`): returns the number of the worker whose
-//! identifier a datagram carries. The kernel takes the socket with this index in the group, in the order in which the
+//! A classic BPF program for a group of sockets (`SO_ATTACH_REUSEPORT_CBPF`): returns the worker's number in
+//! a datagram's identifier. The kernel takes the socket with this index in the group, in the order in which the
 //! sockets joined it, and distributes by addresses if there is none.
 //!
 //! The program needs no privileges. It knows one process only; with two, a program with a map of sockets is needed.

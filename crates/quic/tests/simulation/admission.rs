@@ -124,8 +124,8 @@ fn tokens_of_other_addresses_prove_nothing() {
 }
 
 #[test]
-fn refused_clients_are_told() {
-    for (admission, is_told) in [
+fn refused_clients_receive_the_reason() {
+    for (admission, is_answered) in [
         ((|_| Admission::Refuse) as fn(_) -> _, true),
         // Refused, once the address is proved.
         (|_| Admission::Retry, true),
@@ -134,8 +134,8 @@ fn refused_clients_are_told() {
         let (mut world, mut server) = (world(QuicLimits::default()), Recorder::new(admission));
         let client = attempt(&mut world, &QuicClientCipher::null(), &mut server);
         // CONNECTION_REFUSED.
-        let told = is_told.then_some(CloseReason::PeerTransport(2));
-        assert_eq!(client.end(), told);
+        let reason = is_answered.then_some(CloseReason::PeerTransport(2));
+        assert_eq!(client.end(), reason);
         let counters = world.ends[1].counters();
         assert_eq!(counters.accepted, 0);
         assert!(
@@ -291,7 +291,7 @@ fn a_new_process_knows_datagrams_of_the_old_one() {
         other_workers: 1,
     };
     assert_eq!(table.route(&out), QuicRoute::OtherGeneration(0));
-    // Once the old process has ended, its clients are told.
+    // After the end of the old process, its clients receive stateless resets.
     table.other_workers = 0;
     assert_eq!(table.route(&out), QuicRoute::Reset);
 

@@ -202,7 +202,7 @@ impl HttpClient {
             .collect()
     }
 
-    fn ask(&mut self, endpoint: &mut TestEndpoint, key: ConnectionKey) {
+    fn request(&mut self, endpoint: &mut TestEndpoint, key: ConnectionKey) {
         // The server allows more once it has seen these.
         while self.sent < self.requests
             && let Some(stream) = endpoint.open(key, true)
@@ -239,7 +239,7 @@ impl Application for HttpClient {
             QuicEvent::Reset { .. } | QuicEvent::Over(_) => panic!("{event:?}"),
             _ => {}
         }
-        self.ask(endpoint, key);
+        self.request(endpoint, key);
     }
 }
 

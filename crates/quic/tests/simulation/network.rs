@@ -29,7 +29,7 @@ pub struct Faults {
     pub latency_us: u64,
     /// Datagrams with a changed bit, or cut.
     pub corruption: u64,
-    /// Turns of connections whose socket is full for a millisecond.
+    /// Turns with a full socket for a millisecond.
     pub full_socket: u64,
     /// Datagrams of more bytes are lost.
     pub mtu: usize,
@@ -52,7 +52,7 @@ impl Default for Faults {
     }
 }
 
-/// An endpoint whose permits are counted.
+/// An endpoint with counted permits.
 pub type TestEndpoint = QuicEndpoint<Rc<()>>;
 
 /// Processes events of connections.
@@ -282,7 +282,7 @@ impl World {
             self.counts.lost += 1;
             return;
         }
-        // A copy may be late on its own.
+        // A copy has a separate delay.
         let copies = 1 + u64::from(self.happens(self.faults.duplication));
         self.counts.duplicated += copies - 1;
         for copy in 0..copies {

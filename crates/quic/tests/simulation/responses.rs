@@ -8,7 +8,7 @@ use crate::null_world;
 
 const BODY_LEN: u64 = 100_000;
 
-/// A client asks for as many responses. Returns the counts, and the time in microseconds.
+/// A client requests this number of responses. Returns the counts, and the time in microseconds.
 fn run(seed: u64, workers: u8, requests: u64, faults: Faults) -> (NetworkCounts, u64) {
     let mut world = null_world(seed, workers, faults);
     world.connect(&QuicClientCipher::null());

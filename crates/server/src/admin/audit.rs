@@ -43,7 +43,7 @@ impl RefusalAudit {
         }
     }
 
-    /// Writes the line of a refused request of the client `by`, whose method, path and query are `target`.
+    /// Writes the line of a refused request. `by` is the client; `target` has method, path and query.
     pub fn write(&self, exchange: &Exchange, by: &str, target: &str, problem: &AdminProblem) {
         let now_ms = exchange.now_ms;
         // The limit of the address first: a flood from one does not use up the lines of the others.

@@ -12,7 +12,7 @@ use super::operations::encoded_segment;
 use crate::cli::origin::{LeaveArgs, OriginArgs, OriginCommand, ServerArgs};
 use crate::terminal_output;
 
-/// The pause between two looks at servers whose requests are to end.
+/// The interval of checks for the end of requests.
 const WAIT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// `lowroad origin`.
@@ -55,7 +55,7 @@ pub fn run(args: &OriginArgs) -> Result<(), String> {
     }
 }
 
-/// Takes servers out of rotation, and waits for the end of their requests if the user wants it.
+/// Takes servers out of rotation, and optionally waits for the end of their requests.
 fn leave_rotation(admin: Option<&Path>, leave: &LeaveArgs, state: &str) -> Result<(), String> {
     let addresses = set_state(admin, &leave.servers, state)?;
     match leave.wait {
@@ -182,7 +182,7 @@ fn server_line(origin: &str, server: &Value) -> String {
     if let Some(failure) = server["latest_failure"].as_str() {
         line += &format!("; latest failure: {failure}");
     }
-    // Addresses and failures are texts of others, and a line break in them must not look like another server.
+    // Addresses and failures are foreign texts: a line break in them must not imitate another server.
     terminal_output::visible(&line.replace(['\n', '\t'], " ")) + "\n"
 }
 

@@ -143,7 +143,7 @@ impl Http3Client {
         self.responses[&stream].is_complete
     }
 
-    /// Takes a response as far as it has arrived.
+    /// Takes the part of a response that has arrived.
     pub fn take(&mut self, stream: u64) -> Response {
         self.responses.remove(&stream).expect("a request")
     }

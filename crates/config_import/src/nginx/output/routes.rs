@@ -24,7 +24,7 @@ pub fn write_routes(
     document: &mut ConfigDocument,
 ) {
     for location in server.locations.iter().filter(|it| it.name.is_none()) {
-        // The origin of such a location is in the routes that copy requests.
+        // The routes that copy requests contain this location's origin.
         if location.content.is_internal && is_mirror(server, location) {
             continue;
         }

@@ -49,8 +49,8 @@ impl OriginRegistry {
         members.collect()
     }
 
-    /// The origins of a configuration that is now in force: forgets changes of others, and the servers that operators
-    /// have added to an origin that has them in its configuration now.
+    /// The origins of a configuration that is now in force: removes changes of other origins, and added servers
+    /// that the configuration contains now.
     pub fn set_in_force<'o>(&self, origins: impl Iterator<Item = &'o OriginConfig>) {
         let origins: Vec<&OriginConfig> = origins.collect();
         let mut named: Vec<OriginInUse> = Vec::new();

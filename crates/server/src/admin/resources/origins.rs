@@ -39,7 +39,7 @@ struct NewServer {
     state: WantedState,
 }
 
-/// The state of a server that an operator wants. Read from a string: an enum would also accept an object with one member.
+/// The state that an operator requests for a server. Read from a string: an enum would also accept an object with one member.
 #[derive(Clone, Copy, Default, Deserialize)]
 #[serde(try_from = "String")]
 struct WantedState(ServerMode);

@@ -266,7 +266,7 @@ fn config(world: &World, number: u32) -> (OriginConfig, BTreeMap<String, u32>) {
     }
     let config = OriginConfig {
         servers,
-        // Each configuration has other settings, and so servers of its own.
+        // Each configuration has other settings, and so separate servers.
         connections_max: 100 + number as usize,
         ..OriginConfig::named("app".to_owned())
     };
