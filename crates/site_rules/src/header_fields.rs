@@ -294,12 +294,7 @@ impl HeaderPatterns {
         HeaderPatterns {
             set: patterns.build([]),
             cache_control_count: site.cache_control.len(),
-            depends_on_request: needs_cors_fields(site)
-                || site.headers.iter().any(|rule| {
-                    let mut values = rule.set.iter().chain(&rule.append);
-                    !rule.conditions.is_empty()
-                        || values.any(|(_, value)| value.constant().is_none())
-                }),
+            depends_on_request: request_dependent_patterns(site).next().is_some(),
         }
     }
 
@@ -327,13 +322,24 @@ impl HeaderPatterns {
     }
 }
 
-/// Whether CORS fields depend on the request: not if one rule permits all origins.
-fn needs_cors_fields(site: &config::SiteConfig) -> bool {
+/// The patterns of rules for response fields that depend on the request: header rules with conditions or variables, and
+/// CORS rules.
+pub(crate) fn request_dependent_patterns(
+    site: &config::SiteConfig,
+) -> impl Iterator<Item = &config::PathPattern> {
     // With several rules, an earlier one may apply to a part of the paths of a later one.
-    match &site.cors[..] {
-        [rule] => !rule.is_for_all(),
-        rules => !rules.is_empty(),
-    }
+    let cors = match &site.cors[..] {
+        // The fields of a single rule that permits all origins are equal for all requests.
+        [rule] if rule.is_for_all() => &[],
+        rules => rules,
+    };
+    let is_dependent = |rule: &&HeaderRule| {
+        let mut values = rule.set.iter().chain(&rule.append);
+        !rule.conditions.is_empty() || values.any(|(_, value)| value.constant().is_none())
+    };
+    let headers = site.headers.iter().filter(is_dependent);
+    let headers = headers.map(|rule| &rule.pattern);
+    headers.chain(cors.iter().map(|rule| &rule.pattern))
 }
 
 fn contains_name(lines: &[HeaderPair<'_>], name: &str) -> bool {
@@ -347,6 +353,9 @@ fn has_name(line: &HeaderPair<'_>, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lowroad_variables::TemplateScope;
+
+    use crate::SitePatterns;
 
     fn rule(kind: &str, name: &str, value: &str) -> HeaderRule {
         let lines = |of: &str| match kind == of {
@@ -401,6 +410,35 @@ mod tests {
             let (fields, _) = SiteFields::for_file(&site, &patterns, path.as_bytes());
             // Both rules are of one table.
             assert_eq!(fields.added(|_| false).count(), 1, "{path}");
+        }
+    }
+
+    #[test]
+    fn request_patterns_match_all_forms_of_paths_to_which_rules_apply() {
+        let mut site = config::site_for_folder("/".into());
+        let value = Template::parse("$host", TemplateScope::fields(0)).expect("a variable");
+        site.headers = vec![HeaderRule {
+            pattern: config::PathPattern::parse("/o/*.x").expect("a pattern"),
+            set: vec![("X".into(), value)],
+            ..rule("set", "X", "a")
+        }];
+        let rules = HeaderPatterns::new(&site);
+        assert!(rules.depend_on_request());
+        let patterns = SitePatterns::new(&site);
+        for (raw, decoded, applies) in [
+            ("/o/a.x", "/o/a.x", true),
+            ("/o\\a.x", "/o\\a.x", true),
+            ("/o%5Ca.x", "/o\\a.x", true),
+            ("/o\\/a.x", "/o\\/a.x", true),
+            ("/o%2Fa.x", "/o/a.x", true),
+            ("/o/a.xx", "/o/a.xx", false),
+            ("/a.x", "/a.x", false),
+        ] {
+            let (_, numbers) = rules.match_path(decoded.as_bytes());
+            assert_eq!(!numbers.is_empty(), applies, "{raw}");
+            let raw_path = (raw != decoded || raw.contains('\\')).then_some(raw.as_bytes());
+            let matches = patterns.match_path(decoded.as_bytes(), raw_path);
+            assert_eq!(matches.may_have_request_fields(), applies, "{raw}");
         }
     }
 

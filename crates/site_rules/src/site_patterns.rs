@@ -9,6 +9,7 @@ use lowroad_config as config;
 use lowroad_config::{MatchScope, PatternSet, PatternSetBuilder, RouteTo, slash_forms};
 
 use crate::distinct_patterns::DistinctPatterns;
+use crate::header_fields::request_dependent_patterns;
 
 /// The kind of rule to which a pattern belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,11 +20,13 @@ enum PatternKind {
     Rewrite,
     Route,
     Alias,
+    /// Rules for response fields that depend on the request.
+    RequestField,
 }
 
-const KINDS: usize = 6;
+const KINDS: usize = 7;
 
-/// All patterns of a site that decide about requests.
+/// All patterns of a site that are matched with the paths of requests.
 pub struct SitePatterns {
     set: PatternSet,
     /// For each [`PatternKind`], the range of numbers of its patterns.
@@ -113,6 +116,12 @@ impl SitePatterns {
             builder.patterns.add_folder(&alias.path);
         }
         builder.end(PatternKind::Alias, site.aliases.len());
+        let mut field_count = 0;
+        for pattern in request_dependent_patterns(site) {
+            builder.patterns.add(pattern, MatchScope::Path);
+            field_count += 1;
+        }
+        builder.end(PatternKind::RequestField, field_count);
         let mut routed = vec![false; routes.patterns.len()];
         for (route, index) in site.routes.iter().zip(&routes.index_of) {
             routed[*index] |= !route.missing;
@@ -216,6 +225,18 @@ impl PathMatches<'_> {
     /// The numbers of the aliases that may match, in the configured order.
     pub fn aliases(&self) -> impl Iterator<Item = usize> {
         self.matches(PatternKind::Alias)
+    }
+
+    /// Whether no pattern of the site matches.
+    #[inline]
+    pub fn is_none(&self) -> bool {
+        self.patterns.set.is_empty() || self.found().numbers.is_empty()
+    }
+
+    /// Whether a rule for response fields that depend on the request may apply. It applies to the decoded path and to its
+    /// form without backslashes; the pattern may match another form.
+    pub fn may_have_request_fields(&self) -> bool {
+        self.matches(PatternKind::RequestField).next().is_some()
     }
 
     #[inline]

@@ -119,7 +119,9 @@ impl RequestContext<'_> {
     /// Whether [`RequestContext::set_request_fields`] is needed.
     #[inline]
     pub fn has_request_fields(&self, exchange: &Exchange) -> bool {
-        self.site.has_request_fields() || self.site.omits_hsts(exchange)
+        // Most paths match no pattern. `matches` is for the path after a rewrite; the rules of other paths may apply, too.
+        let has_rules = || self.rewritten_target.is_some() || !self.matches.is_none();
+        self.site.has_request_fields() && has_rules() || self.site.omits_hsts(exchange)
     }
 
     /// Sets the fields of the response that depend on the request: those with variables, and those that
@@ -135,8 +137,7 @@ impl RequestContext<'_> {
             .and_then(|rewritten| rewritten.redirect_fields());
         // The rules of the path that the client requested apply to a response that a handler has redirected.
         let path = redirect.map_or(self.path, |(path, _)| path);
-        // Only conditions of redirects may have led here; then the patterns need not be compared.
-        let (rules, cors) = match self.site.rules.header_patterns.depend_on_request() {
+        let (rules, cors) = match self.may_have_request_fields() {
             true => (
                 SiteFields::new(&self.site.rules, path, StatusCode::OK),
                 self.cors_rule()
@@ -183,6 +184,12 @@ impl RequestContext<'_> {
         effects.trace(TraceEvent::Fields(&changes));
         responder.response.set_field_changes(changes);
         true
+    }
+
+    /// Whether a rule for fields that depend on the request may apply to the response.
+    fn may_have_request_fields(&self) -> bool {
+        self.site.rules.header_patterns.depend_on_request()
+            && (self.rewritten_target.is_some() || self.matches.may_have_request_fields())
     }
 
     /// The dependence of the response on conditions of redirects and rewrites.

@@ -31,32 +31,10 @@ pub fn handle_admitted<W: Effects>(
     if responder.exchange.is_body_too_long() && (is_get_or_head || !site.routes.is_empty()) {
         return generated_response(responder.refuse_body(context.site_path()));
     }
-    if let Some(conditions) = &site.path_conditions
-        && conditions.may_apply(&context.matches)
-    {
-        // The soft-interrupt level would send its copy regardless of the conditions.
-        if let Some(status) = access::exclude_level(lookup.effects, context.site_path(), responder)
-        {
-            return generated_response(status);
-        }
-    }
-    if site.has_internal_redirects
-        && let Some(decision) = internal_redirect::internal(&mut lookup, context, responder)
-    {
+    // Most paths match no pattern of the site, so no rule that replaces their target.
+    let has_rules = !context.matches.is_none();
+    if has_rules && let Some(decision) = redirect_by_rule(&mut lookup, context, responder) {
         return decision;
-    }
-    // Redirects apply to targets that clients request; after a rewrite, the server itself has set the target.
-    if context
-        .rewritten_target
-        .is_none_or(|rewritten| rewritten.allows_redirects())
-        && !site.rules.config.redirects.is_empty()
-        && let Some(redirect) = find_redirect(context, responder)
-    {
-        lookup
-            .effects
-            .trace(TraceEvent::Redirect("a redirect rule", &redirect.location));
-        AnsweringRule::Redirect.note(responder.exchange);
-        return generated_response(responder.redirect(context.site_path(), &redirect));
     }
     if let Some(location) = canonical_url::slash_location(context, responder) {
         lookup.effects.trace(TraceEvent::Redirect(
@@ -67,7 +45,8 @@ pub fn handle_admitted<W: Effects>(
         let site_path = Some(context.site_path());
         return generated_response(responder.redirect_to_canonical(site_path, &location));
     }
-    if site.has_internal_redirects
+    if has_rules
+        && site.has_internal_redirects
         && let Some(rewrite) = context
             .rewrite(false, responder)
             .or_else(|| internal_redirect::internal_redirect_path(context, responder))
@@ -130,6 +109,45 @@ pub fn handle_admitted<W: Effects>(
         return generated_response(responder.other_method(context.site_path()));
     }
     lookup.serve(context, responder)
+}
+
+/// Applies the redirects of the site, and answers requests for paths below internal aliases.
+#[inline(never)]
+fn redirect_by_rule<W: Effects>(
+    lookup: &mut ResponseLookup<'_, W>,
+    context: &RequestContext<'_>,
+    responder: &mut RequestResponder<'_, '_>,
+) -> Option<RequestDecision> {
+    let site = context.site;
+    if let Some(conditions) = &site.path_conditions
+        && conditions.may_apply(&context.matches)
+    {
+        // The soft-interrupt level would send its copy regardless of the conditions.
+        if let Some(status) = access::exclude_level(lookup.effects, context.site_path(), responder)
+        {
+            return Some(generated_response(status));
+        }
+    }
+    if site.has_internal_redirects
+        && let Some(decision) = internal_redirect::internal(lookup, context, responder)
+    {
+        return Some(decision);
+    }
+    // Redirects apply to targets that clients request; after a rewrite, the server itself has set the target.
+    if context
+        .rewritten_target
+        .is_none_or(|rewritten| rewritten.allows_redirects())
+        && !site.rules.config.redirects.is_empty()
+        && let Some(redirect) = find_redirect(context, responder)
+    {
+        lookup
+            .effects
+            .trace(TraceEvent::Redirect("a redirect rule", &redirect.location));
+        AnsweringRule::Redirect.note(responder.exchange);
+        let status = responder.redirect(context.site_path(), &redirect);
+        return Some(generated_response(status));
+    }
+    None
 }
 
 /// The first redirect of the site that applies to a request.
