@@ -4,12 +4,13 @@
 //! USENIX 2004): a low number favours requests in progress, a high number new connections.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use lowroad_http::h1::H1Server;
 use lowroad_http::protocol::ServerProtocol;
 use lowroad_http::request::PartialRequest;
-use lowroad_limits::ConnectionOverload;
+use lowroad_limits::{ConnectionOverload, DeniedAddresses};
 
 use crate::buffer::SendBuffer;
 use crate::connection::WorkerConnection;
@@ -52,6 +53,11 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         listener: ListenerId,
     ) {
         let peer = accepted.peer;
+        // Before TLS and without a response: a denied client costs as little as possible.
+        if self.context.is_denied(peer) {
+            self.context.counters.connections_denied.bump();
+            return ClientTransport::new(accepted).close(&mut self.context.driver);
+        }
         let expects_proxy_header = self.context.settings.expects_proxy_header(listener, peer);
         if let Err(overload) = self.admit(peer, expects_proxy_header) {
             return self.refuse_connection(ClientTransport::new(accepted), listener, overload);
@@ -300,6 +306,15 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         });
     }
 
+    /// Refuses connections of these addresses from now on, and closes the open ones.
+    pub(crate) fn deny(&mut self, denied: Arc<DeniedAddresses>) {
+        // First the list, then the open connections: none is accepted in between.
+        self.context.denied = denied;
+        if !self.context.denied.is_empty() {
+            self.visit_all(|connection, context| connection.close_if_denied(context));
+        }
+    }
+
     pub(crate) fn end_drain(&mut self) {
         self.visit_all(|connection, _| connection.close());
     }
@@ -324,6 +339,18 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             Err(_) => self.close(),
         }
         registered.is_ok()
+    }
+
+    /// Closes the connection if the address of its client, or of the proxy in front of the client, is denied.
+    pub(crate) fn close_if_denied(&mut self, worker: &WorkerContext<D, V>) {
+        // Behind a proxy, `peer` is the client.
+        let proxy = self.transport.proxy.as_deref();
+        let mut addresses = [self.transport.peer].into_iter().chain(proxy.copied());
+        let is_denied = addresses.any(|address| worker.is_denied(address));
+        if is_denied {
+            worker.counters.connections_denied.bump();
+            self.close();
+        }
     }
 
     /// Drains the connection: announces its end, and keeps an idle connection only long enough for a request in flight.

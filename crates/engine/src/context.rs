@@ -1,5 +1,6 @@
 //! State that the connections of a worker share: driver and service, the buffers for responses, clocks and counters.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -18,7 +19,7 @@ use crate::settings::WorkerSettings;
 use crate::timers::TICK_MS;
 use crate::transport::Plaintext;
 use crate::worker_handle::WorkerHandle;
-use lowroad_limits::ConnectionLimit;
+use lowroad_limits::{ConnectionLimit, DeniedAddresses};
 use lowroad_timer_wheel::TimerWheel;
 
 /// The size of the cache of wakers.
@@ -47,6 +48,8 @@ pub(crate) struct WorkerContext<D: IoDriver, V: HttpService> {
     /// When the drain ends, if it has started.
     pub drain_until_ms: Option<u64>,
     pub admission: Arc<ConnectionLimit>,
+    /// The addresses that operators deny.
+    pub denied: Arc<DeniedAddresses>,
     pub mailbox: WorkerMailbox<WorkerMessage<D, V>>,
     pub worker_handle: WorkerHandle,
     pub wakers: ConnectionWakers,
@@ -121,6 +124,7 @@ impl<D: IoDriver, V: HttpService> WorkerContext<D, V> {
             date: [b' '; 29],
             drain_until_ms: None,
             admission,
+            denied: Arc::default(),
             mailbox,
             worker_handle: local,
             wakers: ConnectionWakers([const { None }; WAKERS]),
@@ -163,6 +167,12 @@ impl<D: IoDriver, V: HttpService> WorkerContext<D, V> {
             // The date is valid until the next full second.
             self.date_until_ms = now_ms + 1000 - unix_ms % 1000;
         }
+    }
+
+    /// Whether an operator denies this address.
+    #[inline]
+    pub fn is_denied(&self, address: IpAddr) -> bool {
+        self.denied.contains(address, self.unix_s)
     }
 
     /// Maximum time between two requests of a connection.

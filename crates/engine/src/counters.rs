@@ -131,6 +131,8 @@ counters! {
     over_connections_max,
     /// Connections refused at the limit per address.
     over_address_max,
+    /// Connections refused or closed because an operator denies their address; for QUIC, datagrams dropped.
+    connections_denied,
     /// Connections closed because they lacked a valid PROXY header where one is required.
     proxy_headers_refused,
     /// Pauses in accepting because descriptors or memory ran out.

@@ -1,7 +1,10 @@
 //! Messages to a worker.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+
+use lowroad_limits::DeniedAddresses;
 
 use crate::datagrams::DatagramTrain;
 use crate::driver::{ConnectionToken, IoDriver, ListenerId};
@@ -22,6 +25,8 @@ pub enum MailboxMessage<O, C, L, S> {
     BodyProgress(ConnectionToken),
     /// New settings for later connections and requests.
     Settings(Arc<WorkerSettings>),
+    /// The addresses whose connections are refused from now on. Open ones are closed. The sender is dropped afterwards.
+    Deny(Arc<DeniedAddresses>, Sender<Infallible>),
     /// An operator's command to the service.
     Command(C),
     /// Starts accepting at a listener.

@@ -84,8 +84,11 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         if admitted.is_err() {
             worker.counters.over_address_max.bump();
             self.refuse(worker, ConnectionRefusal::Overload, &[]);
+            return false;
         }
-        admitted.is_ok()
+        // The accept has only checked the proxy.
+        self.close_if_denied(worker);
+        !self.is_closed()
     }
 
     /// Handles the end of input or, if `is_late`, the timeout for the header. Returns whether that closes the

@@ -140,7 +140,17 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
                 }
             };
             let mut admit = |from: SocketAddr| admission.admit(from.ip());
-            if !port.receive(&mut context.driver, &mut batch, &mut admit, &mut forward) {
+            let (denied, unix_s) = (&context.denied, context.unix_s);
+            // Before the protocol: a denied client gets no answer.
+            let is_denied = |from: SocketAddr| {
+                let is_denied = denied.contains(from.ip(), unix_s);
+                if is_denied {
+                    counters.connections_denied.bump();
+                }
+                is_denied
+            };
+            let driver = &mut context.driver;
+            if !port.receive(driver, &mut batch, &is_denied, &mut admit, &mut forward) {
                 break;
             }
         }
@@ -152,6 +162,10 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
     pub(crate) fn take_forwarded(&mut self, listener: ListenerId, datagram: &ForwardedDatagram) {
         let context = &mut self.context;
         let now_us = context.driver.now_us();
+        // The worker that has received it may not know yet that the client is denied.
+        if context.is_denied(datagram.train.peer.ip()) {
+            return context.counters.connections_denied.bump();
+        }
         let Some(port) = context.quic.get(QuicPorts::socket(listener)) else {
             return;
         };

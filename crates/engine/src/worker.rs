@@ -219,6 +219,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
                 });
             }
             MailboxMessage::Settings(settings) => self.context.settings = settings,
+            MailboxMessage::Deny(denied, _applied) => self.deny(denied),
             MailboxMessage::Command(command) => self.context.service.command(command),
             MailboxMessage::Listen(id, listener) => self.start_listening(id, listener),
             MailboxMessage::ListenDatagrams(id, socket) => self.start_datagrams(id, socket),

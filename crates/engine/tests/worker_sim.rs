@@ -6,6 +6,8 @@
 mod echo;
 
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use lowroad_engine::driver::ListenerId;
@@ -15,7 +17,7 @@ use lowroad_engine::settings::ProxyProtocolListener;
 use lowroad_engine::settings::WorkerSettings;
 use lowroad_engine::worker::MailboxMessage;
 use lowroad_engine_sim::{FakeTls, FaultRates, SharedWorld};
-use lowroad_limits::ConnectionLimit;
+use lowroad_limits::{ConnectionLimit, DeniedAddresses, DeniedPrefix};
 
 use echo::{BLOCK_LEN, Case, HINTS, RATE, mild_faults, paced_ms, pattern_bytes, settings};
 
@@ -932,4 +934,65 @@ fn limit_below_the_minimum_rate_does_not_end_responses() {
         }
     }
     assert_eq!(cut, []);
+}
+
+/// The denial of 10.0.0.0/31 and 192.0.2.0/24.
+fn denied_addresses() -> Arc<DeniedAddresses> {
+    let prefix = |first: [u8; 4], last: [u8; 4]| DeniedPrefix {
+        addresses: first.into()..=last.into(),
+        until_s: None,
+    };
+    Arc::new(DeniedAddresses::new(vec![
+        prefix([10, 0, 0, 0], [10, 0, 0, 1]),
+        prefix([192, 0, 2, 0], [192, 0, 2, 255]),
+    ]))
+}
+
+#[test]
+fn connections_of_denied_addresses_are_closed() {
+    for seed in 0..20 {
+        let mut case = Case::new(seed, mild_faults(), settings());
+        // The simulator gives the clients the addresses 10.0.0.0, 10.0.0.1 and so on.
+        let clients: Vec<usize> = (0..3).map(|_| case.world.connect()).collect();
+        case.turn_for(1000);
+        assert_eq!(case.admission.open(), 3, "seed {seed}");
+        case.mailbox
+            .post(MailboxMessage::Deny(denied_addresses(), channel().0));
+        case.turn_for(1000);
+        assert_eq!(case.admission.open(), 1, "seed {seed}");
+        assert!(case.world.is_over(clients[0]) && case.world.is_over(clients[1]));
+        assert_eq!(case.counters.connections_denied.value(), 2, "seed {seed}");
+        // The list does not concern connections that it has not closed.
+        let request = b"GET /bytes/1 HTTP/1.1\r\nHost: sim\r\n\r\n";
+        case.world.send(clients[2], request);
+        case.turn_until(seed, "an answer", |world| {
+            !world.read(clients[2]).is_empty()
+        });
+    }
+}
+
+#[test]
+fn clients_of_proxies_are_denied_by_their_own_address() {
+    let mut case = Case::new(3, mild_faults(), proxy_protocol_settings());
+    // Sockets 0 and 1 have denied addresses.
+    let skipped = [case.world.connect(), case.world.connect()];
+    case.turn_for(1000);
+    case.mailbox
+        .post(MailboxMessage::Deny(denied_addresses(), channel().0));
+    case.turn_for(1000);
+    assert!(skipped.iter().all(|id| case.world.is_over(*id)));
+    let request = |case: &Case, client: &str| {
+        let id = case.world.connect();
+        let line = format!(
+            "PROXY TCP4 {client} 198.51.100.1 1 80\r\nGET /peer/0 HTTP/1.1\r\nHost: sim\r\n\r\n"
+        );
+        case.world.send(id, line.as_bytes());
+        id
+    };
+    let (denied, other) = (request(&case, "192.0.2.9"), request(&case, "192.0.3.9"));
+    case.turn_for(5000);
+    assert!(case.world.is_over(denied) && case.world.read(denied).is_empty());
+    assert!(case.world.read(other).starts_with(b"HTTP/1.1 200"));
+    assert_eq!(case.counters.connections_denied.value(), 3);
+    assert_eq!(case.admission.open(), 1);
 }

@@ -5,6 +5,7 @@
 //! | `permits` | a semaphore: further operations are refused or queued |
 //! | `client_shares` | a semaphore from which no client can take all permits |
 //! | `connections` | connection limits, in total and per address |
+//! | `denied_addresses` | the client addresses that operators deny |
 //! | `scheduler` | schedules calls of traffic classes: which call begins, waits or is shed |
 //! | `rate`, `client_rates` | token buckets: a single one, and one for each of many clients |
 //! | `sliding_window` | an exact limit in every period |
@@ -25,6 +26,8 @@ mod client_shares;
 #[cfg(feature = "std")]
 mod connections;
 #[cfg(feature = "std")]
+mod denied_addresses;
+#[cfg(feature = "std")]
 mod permits;
 mod rate;
 mod refusal_reason;
@@ -40,6 +43,8 @@ pub use client_rates::ClientRates;
 pub use client_shares::{ClientPermit, ClientShares, ShareRefusal};
 #[cfg(feature = "std")]
 pub use connections::{ConnectionLimit, ConnectionOverload};
+#[cfg(feature = "std")]
+pub use denied_addresses::{DeniedAddresses, DeniedPrefix};
 #[cfg(feature = "std")]
 pub use permits::{ConcurrencyLimit, Permit, PermitWait, TooManyWaiters};
 pub use rate::{BucketState, CellRate, RequestRate, TokenBucket, retry_after_s};

@@ -14,6 +14,7 @@ pub mod commands;
 mod counters;
 mod dashboard;
 pub mod dashboard_relay;
+pub mod deny_commands;
 mod event_streams;
 pub mod http_client;
 pub mod listeners;

@@ -1,6 +1,7 @@
 //! The command line: all commands, and the arguments of those without a file here.
 
 mod config;
+pub mod deny;
 pub mod import;
 pub mod log;
 pub mod origin;
@@ -15,6 +16,7 @@ use clap::{Args, Parser, Subcommand};
 use lowroad_config::{Config, ConfigProblem};
 
 pub use self::config::ConfigCommand;
+use self::deny::DenyArgs;
 use self::import::{CompareArgs, ImportCommand};
 use self::log::LogCommand;
 use self::origin::OriginArgs;
@@ -66,6 +68,8 @@ pub enum CliCommand {
     Maintenance(MaintenanceArgs),
     /// List the servers of the running server's origins; drain them, take them out of service, add some
     Origin(OriginArgs),
+    /// Refuse connections of client addresses, while the server runs
+    Deny(DenyArgs),
     /// Replace the running server by a new process of the installed program, without a failed request, and wait until it
     /// answers
     Upgrade(ControlArgs),

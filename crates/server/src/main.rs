@@ -25,6 +25,7 @@ mod config_command;
 mod config_docs;
 mod config_files;
 mod config_import;
+mod deny_list;
 mod events;
 mod features;
 #[cfg_attr(not(feature = "image"), path = "stubs/image.rs")]
@@ -177,6 +178,7 @@ fn run(command: CliCommand) -> ExitCode {
         CliCommand::Reload(args) => admin::reload(&args),
         CliCommand::Maintenance(args) => admin::maintenance(&args),
         CliCommand::Origin(args) => admin::origin_commands::run(&args),
+        CliCommand::Deny(args) => admin::deny_commands::run(&args),
         CliCommand::Upgrade(args) => admin::upgrade(&args),
         CliCommand::Stop(args) => admin::stop(&args),
         CliCommand::Image { image } => image::run(&image),

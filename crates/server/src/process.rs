@@ -117,6 +117,8 @@ pub fn run(mut config: Config, mut start: ServerStart<'_>) -> Result<(), String>
         events: &sender,
     };
     worker_threads::start(&mut running, drivers, worker_start).map_err(text)?;
+    // The workers have no connections yet, so there is nothing to wait for.
+    drop(running.deny.post(&running.workers));
     let logger = running.logger.clone();
     let traces = traces.map(|traces| traces.start(logger.clone()));
     let traces = traces.transpose().map_err(text)?;
@@ -216,6 +218,7 @@ fn shared_state(
         changes,
         session_key,
         origin_changes,
+        deny,
         fd_limit,
         softirq,
     } = parts;
@@ -263,6 +266,7 @@ fn shared_state(
         request_metrics: Vec::new(),
         urls: Vec::new(),
         admission: Arc::default(),
+        deny,
         fd_limit,
         logger,
         sinks: Vec::new(),

@@ -26,6 +26,7 @@ use lowroad_store::change_feed::ChangeFeed;
 use lowroad_tls_listener::TlsListeners;
 use lowroad_traces::SpanQueue;
 
+use crate::deny_list::DenyList;
 use crate::level::LevelHealth;
 use crate::map_files::MapCounts;
 use crate::reload::ReloadCounts;
@@ -72,6 +73,8 @@ pub struct RunningServer {
     pub urls: Vec<SharedUrlTable>,
     /// Counts and limits open connections.
     pub admission: Arc<ConnectionLimit>,
+    /// The client addresses that operators deny.
+    pub deny: DenyList,
     /// The limit of descriptors (`RLIMIT_NOFILE`).
     pub fd_limit: u64,
     /// The error log.

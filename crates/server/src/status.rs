@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use lowroad_site::explain::line;
 
+use crate::deny_list;
 use crate::running_server::RunningServer;
 
 /// The counters since the server's start.
@@ -33,6 +34,8 @@ pub fn status(running: &RunningServer) -> String {
         "open",
         &format!("{} connections", running.admission.open()),
     );
+    let entries = running.deny.len(deny_list::unix_s());
+    line(&mut out, "deny_list_entries", &entries.to_string());
     add_up(
         &mut out,
         running.counters.iter().map(|counters| counters.list()),

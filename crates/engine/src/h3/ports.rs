@@ -77,11 +77,13 @@ impl QuicPort {
         tokens
     }
 
-    /// Receives datagrams. Those of other workers are passed to `forward`. Returns whether there may be more.
+    /// Receives datagrams. Those of other workers are passed to `forward`, those of clients that `is_denied` are dropped.
+    /// Returns whether there may be more.
     pub fn receive<D: IoDriver>(
         &mut self,
         driver: &mut D,
         batch: &mut DatagramBatch,
+        is_denied: &dyn Fn(SocketAddr) -> bool,
         admit: &mut dyn FnMut(SocketAddr) -> Option<ConnectionPermit>,
         forward: &mut dyn FnMut(u8, &DatagramTrain, &[u8]),
     ) -> bool {
@@ -89,6 +91,9 @@ impl QuicPort {
         let has_more = driver.receive_datagrams(self.socket, batch);
         let now_us = driver.now_us();
         for train in batch.trains() {
+            if is_denied(train.peer) {
+                continue;
+            }
             for datagram in train.segments(batch.bytes()) {
                 match self.transport.other_worker(datagram) {
                     Some(worker) => forward(worker, train, datagram),

@@ -21,8 +21,9 @@ use super::dashboard;
 use super::event_streams::EventStreams;
 use super::operations::{AdminOperation, AdminPermission, AdminRequest};
 use super::problem::AdminProblem;
-use super::resources::{certificates, log, origins, sites};
+use super::resources::{certificates, deny, log, origins, sites};
 use super::service::{AdminOutcome, AdminReply};
+use crate::deny_list::DenySwitch;
 use crate::events::{CommandReply, MainEvent};
 use crate::limits;
 use crate::metrics;
@@ -114,6 +115,15 @@ impl AdminActions {
             AdminOperation::RenewCertificate => certificates::renew(&lock(&self.running), call),
             AdminOperation::Log => Ok(log::show(&lock(&self.running))),
             AdminOperation::ChangeLog => log::change(&lock(&self.running), call),
+            AdminOperation::Deny => Ok(deny::show(&mut lock(&self.running))),
+            AdminOperation::ReplaceDeny => {
+                let changed = deny::replace(&mut lock(&self.running), call);
+                await_deny_switch(changed)
+            }
+            AdminOperation::ChangeDeny => {
+                let changed = deny::patch(&mut lock(&self.running), call);
+                await_deny_switch(changed)
+            }
             AdminOperation::Origins => origins::list(&lock(&self.running)),
             AdminOperation::Origin => origins::show(&lock(&self.running), call),
             AdminOperation::Server => origins::show_server(&lock(&self.running), call),
@@ -362,6 +372,13 @@ impl AdminActions {
         })?;
         Ok(AdminReply::streamed("text/plain; charset=utf-8", stream))
     }
+}
+
+/// Waits until all workers use a changed deny list, without the server's lock.
+fn await_deny_switch(changed: Result<(AdminReply, DenySwitch), AdminProblem>) -> AdminOutcome {
+    let (reply, switch) = changed?;
+    switch.wait();
+    Ok(reply)
 }
 
 /// A command that waits for the main thread. Its end, also by a panic, permits the next one.

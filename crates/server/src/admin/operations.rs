@@ -47,6 +47,12 @@ pub enum AdminOperation {
     Log,
     /// Changes the level of the error log, or the sampling of traces.
     ChangeLog,
+    /// The deny list.
+    Deny,
+    /// Replaces the deny list.
+    ReplaceDeny,
+    /// Adds and removes entries of the deny list.
+    ChangeDeny,
     /// The servers of all origins.
     Origins,
     /// The servers of an origin.
@@ -127,6 +133,9 @@ pub const OPERATIONS: &[OperationEntry] = &[
     ),
     read("/v1/log", AdminOperation::Log),
     change(Method::Patch, "/v1/log", AdminOperation::ChangeLog),
+    read("/v1/deny", AdminOperation::Deny),
+    change(Method::Put, "/v1/deny", AdminOperation::ReplaceDeny),
+    change(Method::Patch, "/v1/deny", AdminOperation::ChangeDeny),
     read("/v1/origins", AdminOperation::Origins),
     read("/v1/origins/{origin}", AdminOperation::Origin),
     change(
@@ -213,7 +222,11 @@ impl AdminRequest {
     pub fn takes_body(&self) -> bool {
         matches!(
             self.entry.operation,
-            AdminOperation::AddServer | AdminOperation::ChangeServer | AdminOperation::ChangeLog
+            AdminOperation::AddServer
+                | AdminOperation::ChangeServer
+                | AdminOperation::ChangeLog
+                | AdminOperation::ReplaceDeny
+                | AdminOperation::ChangeDeny
         )
     }
 
@@ -225,6 +238,8 @@ impl AdminRequest {
                 | AdminOperation::ChangeServer
                 | AdminOperation::RemoveServer
                 | AdminOperation::ChangeLog
+                | AdminOperation::ReplaceDeny
+                | AdminOperation::ChangeDeny
         )
     }
 

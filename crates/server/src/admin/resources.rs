@@ -1,6 +1,7 @@
 //! The resources that operators read and change, one file each, and the tags of their states.
 
 pub mod certificates;
+pub mod deny;
 pub mod log;
 pub mod origins;
 pub mod sites;

@@ -262,6 +262,33 @@ const EXAMPLES: &[PageExamples] = &[
         )],
     ),
     (
+        "lowroad-deny-list",
+        &[(
+            "lowroad deny list",
+            "Prints a line for each entry of the deny list.",
+        )],
+    ),
+    (
+        "lowroad-deny-add",
+        &[
+            (
+                "lowroad deny add 192.0.2.7 --for 10m",
+                "Refuses the address for ten minutes, and closes its connections.",
+            ),
+            (
+                "lowroad deny add 198.51.100.0/24 2001:db8::/48",
+                "Refuses two prefixes until they are removed or the server restarts.",
+            ),
+        ],
+    ),
+    (
+        "lowroad-deny-remove",
+        &[(
+            "lowroad deny remove 192.0.2.7",
+            "Accepts connections of the address again.",
+        )],
+    ),
+    (
         "lowroad-upgrade",
         &[(
             "lowroad upgrade",

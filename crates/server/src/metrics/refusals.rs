@@ -12,9 +12,10 @@ use crate::running_server::RunningServer;
 type ConnectionReason = (&'static str, fn(&WorkerCounters) -> &WorkerCounter);
 
 /// The limits of connections. The engine enforces them, often before the site is known.
-const CONNECTION_REASONS: [ConnectionReason; 8] = [
+const CONNECTION_REASONS: [ConnectionReason; 9] = [
     ("connections", |it| &it.over_connections_max),
     ("connections_per_address", |it| &it.over_address_max),
+    ("deny_list", |it| &it.connections_denied),
     ("handshake_timeout", |it| &it.handshake_timeouts),
     ("header_timeout", |it| &it.header_timeouts),
     ("body_timeout", |it| &it.body_timeouts),

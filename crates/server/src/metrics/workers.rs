@@ -4,6 +4,7 @@ use lowroad_engine::counters::WorkerCounters;
 use lowroad_metrics::{LatencyDistribution, MetricKind, MetricSnapshot, SampleValue};
 use lowroad_site::request_metrics::RequestMetrics;
 
+use crate::deny_list;
 use crate::running_server::RunningServer;
 
 /// Adds the metrics of connections and workers.
@@ -17,6 +18,11 @@ pub fn add(running: &RunningServer, out: &mut MetricSnapshot) {
         "lowroad_workers",
         "Event loops that answer clients.",
         running.workers.len() as u64,
+    );
+    out.gauge(
+        "lowroad_deny_list_entries",
+        "Addresses and prefixes that operators deny.",
+        running.deny.len(deny_list::unix_s()) as u64,
     );
     counters(running, out);
     histogram(

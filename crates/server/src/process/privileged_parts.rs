@@ -15,6 +15,7 @@ use lowroad_tls_listener::TlsListeners;
 
 use super::{ServerStart, disk_cache, worker_threads};
 use crate::admin::listeners::AdminListeners;
+use crate::deny_list::DenyList;
 use crate::init::InitLink;
 use crate::level::{LevelHealth, LevelProcesses, LevelStart};
 use crate::log_writers::LogWriters;
@@ -46,6 +47,8 @@ pub struct SharedParts {
     pub session_key: Option<Vec<u8>>,
     /// The changes of operators to servers of origins, from the predecessor.
     pub origin_changes: Vec<KeptChange>,
+    /// The client addresses that operators deny, from the predecessor.
+    pub deny: DenyList,
     /// The maximum number of descriptors.
     pub fd_limit: u64,
     /// The state of the level in front of this server.
@@ -108,6 +111,7 @@ impl PrivilegedParts {
                 changes,
                 session_key: predecessor.and_then(|it| it.session_key.clone()),
                 origin_changes: predecessor.map_or_else(Vec::new, |it| it.origin_changes.clone()),
+                deny: predecessor.map_or_else(DenyList::default, |it| it.deny()),
                 fd_limit,
                 softirq: level.health,
             },

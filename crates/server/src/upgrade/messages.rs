@@ -15,6 +15,8 @@ use rustix::event::{PollFd, PollFlags};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::deny_list::DenyRecord;
+
 /// A message to the new process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToSuccessor {
@@ -34,6 +36,8 @@ pub enum ToSuccessor {
     SessionKey(Vec<u8>),
     /// An operator has changed this server of an origin.
     OriginServer(ChangedServer),
+    /// Some entries of the deny list.
+    Denied(Vec<DenyRecord>),
     /// The channel to the init process comes with this message.
     Init,
     /// All sockets were sent.

@@ -13,6 +13,7 @@ use lowroad_privileges::starter::HANDOVER_VARIABLE;
 use lowroad_routes::applications::ApplicationPlace;
 use lowroad_site::listeners::HandedSockets;
 
+use crate::deny_list::{DenyList, DenyRecord};
 use crate::init::InitLink;
 
 use super::messages::{
@@ -40,6 +41,7 @@ pub struct Predecessor {
     pub session_key: Option<Vec<u8>>,
     /// The changes of operators to servers of origins.
     pub origin_changes: Vec<KeptChange>,
+    denied: Vec<DenyRecord>,
 }
 
 /// Whether this process was started to take over from another one.
@@ -75,6 +77,7 @@ impl Predecessor {
             ticket_keys: None,
             session_key: None,
             origin_changes: Vec::new(),
+            denied: Vec::new(),
         };
         predecessor.receive_sockets().map_err(|error| {
             let text = failure(&error);
@@ -109,6 +112,7 @@ impl Predecessor {
                 (ToSuccessor::OriginServer(changed), _) => {
                     self.origin_changes.push(changed.into());
                 }
+                (ToSuccessor::Denied(records), _) => self.denied.extend(records),
                 (ToSuccessor::Complete, _) => break,
                 // The kernel passes no descriptors to a process that has reached its limit.
                 (ToSuccessor::Socket(_) | ToSuccessor::AdminSocket(_), None) => {
@@ -145,6 +149,11 @@ impl Predecessor {
             .take_if(|(known, _)| path.is_none_or(|path| path == known))?;
         self.takes_admin_socket = true;
         Some(socket)
+    }
+
+    /// The deny list of the predecessor.
+    pub fn deny(&self) -> DenyList {
+        DenyList::from_records(&self.denied)
     }
 
     /// Whether the predecessor has ended, so that this process must end, too.

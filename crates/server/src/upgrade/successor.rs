@@ -19,12 +19,16 @@ use rustix::process::Signal;
 use super::messages::{
     HandoverChannel, ReadyReport, RunningApplication, ToPredecessor, ToSuccessor,
 };
+use crate::deny_list::{DenyEntry, DenyRecord};
 use crate::events::MainEvent;
 use crate::init::InitLink;
 use crate::running_server::{RunningServer, lock};
 
 /// Time for the workers to duplicate their sockets.
 const SHARE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Entries of the deny list in one message: some kilobytes.
+const DENIED_OF_MESSAGE: usize = 100;
 
 /// The descriptors that the main thread passes on, besides those of the workers.
 pub struct PassedDescriptors {
@@ -191,10 +195,21 @@ fn running_state(running: &Mutex<RunningServer>) -> Vec<ToSuccessor> {
     let changes = control.map(|control| control.kept_changes());
     let changes = changes.into_iter().flatten();
     let changes = changes.map(|change| ToSuccessor::OriginServer(change.into()));
+    // A denied client must not get in because the program was replaced.
+    let denied: Vec<DenyRecord> = running
+        .deny
+        .entries()
+        .iter()
+        .map(DenyEntry::record)
+        .collect();
+    let denied = denied
+        .chunks(DENIED_OF_MESSAGE)
+        .map(|records| ToSuccessor::Denied(records.to_vec()));
     applications
         .chain(maintenance)
         .chain(keys)
         .chain(changes)
+        .chain(denied)
         .collect()
 }
 

@@ -546,6 +546,8 @@ fn sticky_sessions_continue() {
     let address = urls[index.expect("an origin")].trim_start_matches("http://");
     let client = StatusClient::new(PROGRAM, upgradable.path("admin"));
     let origin = |arguments: &[&str]| client.command(&[&["origin"], arguments].concat());
+    let denied = client.command(&["deny", "add", "192.0.2.0/24", "--for", "1h"]);
+    client.command(&["deny", "add", "127.0.0.9"]);
     origin(&["weight", "app", address, "5"]);
     let drained = origin(&["drain", "app", address]);
     upgradable.upgrade();
@@ -555,6 +557,12 @@ fn sticky_sessions_continue() {
         listed.contains(state) && listed.contains("weight 5 (configured: 1)"),
         "{listed}"
     );
+    let list = client.command(&["deny", "list"]);
+    assert_eq!(list, format!("127.0.0.9\n{denied}"));
+    let from = std::net::IpAddr::from([127, 0, 0, 9]);
+    let mut refused = TestClient::connect_from(from, upgradable.server.address());
+    refused.wait_for_close();
+    assert!(refused.received.is_empty());
     for _ in 0..6 {
         assert_ne!(upgradable.server.connect().get("/", "").text(), server);
     }

@@ -1,6 +1,7 @@
 //! Metrics and the admin service over real sockets: the exposition formats, totals, tokens, and operations over TCP;
 //! the documents for operators; a real Prometheus.
 
+mod deny_list;
 mod documents;
 mod formats;
 mod mutual_tls;

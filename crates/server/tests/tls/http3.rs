@@ -1,12 +1,14 @@
 //! HTTP/3 over real sockets. `lowroad-http` tests the protocol, `lowroad-quic` QUIC, both without sockets.
 
 use std::io::Write;
+use std::net::UdpSocket;
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
 
 use lowroad_quic::CloseReason;
-use lowroad_testkit::TestServer;
 use lowroad_testkit::origin::TestOrigin;
+use lowroad_testkit::status::StatusClient;
+use lowroad_testkit::{TestServer, wait_until};
 
 use super::http3_client::Http3Client;
 use super::support::{Place, noise};
@@ -92,6 +94,28 @@ fn http3_connection_survives_a_new_address_and_cancelled_requests() {
         assert!(client.get("/short").body() == noise(900));
     }
     assert_eq!(client.end, None);
+}
+
+#[test]
+fn denied_client_loses_its_connection_and_gets_no_answer() {
+    let place = Place::new();
+    let server = serve(&place, 2, "");
+    place.folder.file("site/a", "a");
+    let mut client = Http3Client::connect(&place, server.addresses[0]);
+    assert_eq!(client.get("/a").body(), b"a");
+    let commands = StatusClient::new(super::support::PROGRAM, place.path("admin"));
+    commands.command(&["deny", "add", "127.0.0.0/8"]);
+    client.wait(|client| client.end.is_some());
+    // The connection is counted, and each datagram after it.
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    wait_until("a dropped datagram", || {
+        let sent = socket.send_to(&[0xc0; 1200], server.addresses[0]);
+        sent.expect("room");
+        (commands.value("connections_denied") > 1).then_some(())
+    });
+    commands.command(&["deny", "remove", "127.0.0.0/8"]);
+    let mut client = Http3Client::connect(&place, server.addresses[0]);
+    assert_eq!(client.get("/a").body(), b"a");
 }
 
 #[test]
