@@ -4,9 +4,11 @@ use std::ffi::c_int;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
+use crate::datagram_relay::DatagramRelay;
 use crate::system_calls;
 
 /// The receive buffer of a socket (`SO_RCVBUF`) in bytes of kernel memory; the kernel caps it at `net.core.rmem_max`.
@@ -50,7 +52,7 @@ impl DatagramSocket {
         Ok(prepared)
     }
 
-    /// Adopts a socket that a supervisor has bound.
+    /// Adopts a socket that a supervisor or an earlier process has bound.
     ///
     /// # Errors
     /// The socket is not a UDP socket.
@@ -66,6 +68,15 @@ impl DatagramSocket {
         }
         rustix::io::ioctl_fionbio(&socket, true)?;
         DatagramSocket::prepare(socket)
+    }
+
+    /// Duplicates the socket, for another worker or process. Each datagram reaches one of the receivers.
+    ///
+    /// # Errors
+    /// No descriptors are left.
+    pub fn share(&self) -> io::Result<DatagramSocket> {
+        let socket = self.socket.try_clone()?;
+        Ok(DatagramSocket { socket, ..*self })
     }
 
     /// The local address.
@@ -92,6 +103,57 @@ impl DatagramSocket {
             socket,
             is_ipv6,
             has_segmentation: segmentation.is_ok(),
+        })
+    }
+}
+
+/// The datagram sockets of a worker at one address.
+///
+/// The kernel distributes datagrams over the sockets of all workers. After an upgrade the sockets are those of the
+/// predecessor, which may have had more or fewer workers.
+pub struct PortSockets {
+    /// The socket that sends.
+    pub socket: DatagramSocket,
+    /// Whether it receives, too. If not, it is a duplicate of another worker's socket, and datagrams come from that worker.
+    pub is_receiving: bool,
+    /// Further sockets that receive.
+    pub others: Vec<DatagramSocket>,
+    /// There are workers that do not receive, so new connections are distributed by this one.
+    pub is_spread: bool,
+    /// The processes that this one has replaced.
+    pub relays: Arc<[DatagramRelay]>,
+}
+
+impl From<DatagramSocket> for PortSockets {
+    fn from(socket: DatagramSocket) -> PortSockets {
+        PortSockets {
+            socket,
+            is_receiving: true,
+            others: Vec::new(),
+            is_spread: false,
+            relays: Arc::default(),
+        }
+    }
+}
+
+impl PortSockets {
+    /// The sockets that receive.
+    pub fn receiving(&self) -> impl Iterator<Item = &DatagramSocket> {
+        let own = self.is_receiving.then_some(&self.socket);
+        own.into_iter().chain(&self.others)
+    }
+
+    /// Duplicates the sockets, for another process.
+    ///
+    /// # Errors
+    /// No descriptors are left.
+    pub fn share(&self) -> io::Result<PortSockets> {
+        let others = self.others.iter().map(DatagramSocket::share);
+        Ok(PortSockets {
+            socket: self.socket.share()?,
+            others: others.collect::<io::Result<_>>()?,
+            relays: self.relays.clone(),
+            ..*self
         })
     }
 }

@@ -11,9 +11,11 @@
 use std::io;
 use std::net::IpAddr;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crate::buffer::SendBuffer;
+use crate::datagram_relay::{ProcessWorker, RelayOutcome};
 use crate::datagrams::{DatagramBatch, DatagramDrops, DatagramTrain};
 use crate::file::{FileSent, OpenFile};
 use crate::mailbox::WorkerNotify;
@@ -323,6 +325,42 @@ pub trait IoDriver {
 
     /// The datagrams of a socket that were lost on this host.
     fn datagram_drops(&self, id: DatagramSocketId) -> DatagramDrops;
+
+    /// Duplicates the sockets of an address, for another process.
+    ///
+    /// # Errors
+    /// The sockets are closed, or file descriptors ran out.
+    fn share_datagrams(&self, id: DatagramSocketId) -> io::Result<Self::Datagrams> {
+        let _ = id;
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Whether there are workers that receive no datagrams of this address from the kernel.
+    fn spreads_datagrams(&self, id: DatagramSocketId) -> bool {
+        let _ = id;
+        false
+    }
+
+    /// Passes a datagram to a worker of another process.
+    fn relay_datagram(
+        &self,
+        id: DatagramSocketId,
+        to: ProcessWorker,
+        train: &DatagramTrain,
+        datagram: &[u8],
+    ) -> RelayOutcome {
+        let _ = (id, to, train, datagram);
+        RelayOutcome::Ended
+    }
+
+    /// Receives from a relay of another process from now on, and no more from the socket.
+    ///
+    /// # Errors
+    /// The kernel can't register another socket.
+    fn receive_from_relay(&mut self, id: DatagramSocketId, relay: OwnedFd) -> io::Result<()> {
+        let _ = (id, relay);
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// Closes a datagram socket, and with it all connections of the protocol that uses the socket.
     fn close_datagrams(&mut self, id: DatagramSocketId);

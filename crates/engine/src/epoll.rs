@@ -24,7 +24,8 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::buffer::SendBuffer;
-use crate::datagram_socket::DatagramSocket;
+use crate::datagram_relay::{ProcessWorker, RelayOutcome};
+use crate::datagram_socket::PortSockets;
 use crate::datagrams::{DatagramBatch, DatagramDrops, DatagramTrain};
 use crate::driver::{
     AcceptFailure, AcceptedSocket, ConnectionToken, DatagramSocketId, DriverEvent, IoDriver,
@@ -254,7 +255,7 @@ impl IoDriver for EpollDriver {
     type Socket = OwnedFd;
     type RecvBuffer = RecvBuffer;
     type Listener = ListenSocket;
-    type Datagrams = DatagramSocket;
+    type Datagrams = PortSockets;
 
     fn wait(&mut self, timeout_ms: Option<u64>, events: &mut Vec<DriverEvent>) {
         if let Some(io) = &mut self.datagrams {
@@ -530,9 +531,42 @@ impl IoDriver for EpollDriver {
         let _ = set_socket_linger(&socket, Some(Duration::ZERO));
     }
 
-    fn open_datagrams(&mut self, id: DatagramSocketId, socket: DatagramSocket) -> io::Result<()> {
+    fn open_datagrams(&mut self, id: DatagramSocketId, sockets: PortSockets) -> io::Result<()> {
         let epoll = self.epoll.clone();
-        self.datagram_io()?.sockets.open(&epoll, id, socket)
+        self.datagram_io()?.sockets.open(&epoll, id, sockets)
+    }
+
+    fn share_datagrams(&self, id: DatagramSocketId) -> io::Result<PortSockets> {
+        let sockets = self.datagrams.as_ref().and_then(|io| io.sockets.get(id));
+        sockets.map_or(Err(io::ErrorKind::NotFound.into()), PortSockets::share)
+    }
+
+    fn spreads_datagrams(&self, id: DatagramSocketId) -> bool {
+        let sockets = self.datagrams.as_ref().and_then(|io| io.sockets.get(id));
+        sockets.is_some_and(|sockets| sockets.is_spread)
+    }
+
+    fn relay_datagram(
+        &self,
+        id: DatagramSocketId,
+        to: ProcessWorker,
+        train: &DatagramTrain,
+        datagram: &[u8],
+    ) -> RelayOutcome {
+        let sockets = self.datagrams.as_ref().and_then(|io| io.sockets.get(id));
+        let relays = sockets.map_or(&[][..], |sockets| &sockets.relays);
+        // There are few: one for each worker of processes that still drain.
+        let mut relays = relays.iter();
+        match relays.find(|relay| relay.to == to) {
+            Some(relay) => relay.send(train, datagram),
+            None => RelayOutcome::Ended,
+        }
+    }
+
+    fn receive_from_relay(&mut self, id: DatagramSocketId, relay: OwnedFd) -> io::Result<()> {
+        let epoll = self.epoll.clone();
+        let io = self.datagram_io()?;
+        io.sockets.receive_from_relay(&epoll, id, relay)
     }
 
     fn receive_datagrams(&mut self, id: DatagramSocketId, batch: &mut DatagramBatch) -> bool {

@@ -21,6 +21,7 @@ mod connection;
 mod connection_end;
 mod context;
 pub mod counters;
+pub mod datagram_relay;
 pub mod datagram_socket;
 pub mod datagrams;
 mod deadlines;

@@ -1,6 +1,7 @@
 //! Messages to a worker.
 
 use std::convert::Infallible;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
@@ -43,6 +44,11 @@ pub enum MailboxMessage<O, C, L, S> {
     StopListening(ListenerId),
     /// Sends duplicates of the open listeners, for another process that will accept from them.
     ShareListeners(Sender<(ListenerId, L)>),
+    /// Sends duplicates of the open datagram sockets, for another process that will receive from them.
+    ShareDatagrams(Sender<(ListenerId, S)>),
+    /// Receives datagrams of a listener from this relay from now on, because another process receives from its sockets. The
+    /// sender is dropped once that is so.
+    HandOverDatagrams(ListenerId, OwnedFd, Sender<Infallible>),
     /// The other process has ended, so that this one alone accepts from its listeners.
     EndSharing,
     /// Closes a listener at once, because another process accepts its waiting connections.

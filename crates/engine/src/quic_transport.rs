@@ -11,6 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use lowroad_limits::ConnectionLimit;
 
+use crate::datagram_relay::ProcessWorker;
 use crate::datagrams::DatagramTrain;
 use crate::tls_session::TlsInfo;
 
@@ -76,6 +77,21 @@ pub enum CloseReason {
 /// The stream is closed, or has never been open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuicStreamClosed;
+
+/// The receiver of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DatagramRoute {
+    /// This worker.
+    Here,
+    /// Another worker of this process: its number.
+    Worker(u8),
+    /// A datagram that may begin a connection. If there are workers that receive nothing from the kernel, the worker
+    /// with this number.
+    New(u8),
+    /// A worker of another process, while one replaces the other. If that process has ended, this worker, which answers
+    /// with a stateless reset.
+    Process(ProcessWorker),
+}
 
 /// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -151,8 +167,8 @@ impl Drop for ConnectionPermit {
 
 /// The connections of one datagram socket. Times are microseconds of the driver's clock.
 pub trait QuicTransport: Send {
-    /// The worker that a datagram belongs to, if it is another one: its number.
-    fn other_worker(&self, datagram: &[u8]) -> Option<u8>;
+    /// The receiver of a datagram.
+    fn route(&self, datagram: &[u8]) -> DatagramRoute;
 
     /// Processes the datagrams of a train. `admit` decides about a client that wants to open a connection.
     fn take(
@@ -233,6 +249,9 @@ pub trait QuicTransport: Send {
 
     /// The number of connections, including those during the handshake and before the end is acknowledged.
     fn connection_count(&self) -> u32;
+
+    /// Handshakes in progress.
+    fn handshakes(&self) -> u32;
 
     /// The counters.
     fn counters(&self) -> QuicCounters;

@@ -1,7 +1,9 @@
 //! A worker's QUIC: receives datagrams, passes the events of connections to the protocol, and sends the output.
 
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 
 use lowroad_limits::{ConnectionLimit, ConnectionOverload};
 
@@ -71,15 +73,29 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         let Some(transport) = self.context.service.quic_transport(listener) else {
             return;
         };
-        let port = QuicPort::new(listener, transport);
-        if self
-            .context
-            .driver
-            .open_datagrams(port.socket, socket)
-            .is_ok()
-        {
+        let mut port = QuicPort::new(listener, transport);
+        let driver = &mut self.context.driver;
+        if driver.open_datagrams(port.socket, socket).is_ok() {
+            port.is_spread = driver.spreads_datagrams(port.socket);
             self.context.quic.add(port);
         }
+    }
+
+    /// Sends duplicates of the sockets to the thread that passes them to another process.
+    pub(crate) fn share_datagrams(&mut self, to: &Sender<(ListenerId, D::Datagrams)>) {
+        for port in self.context.quic.iter_mut() {
+            if let Ok(sockets) = self.context.driver.share_datagrams(port.socket) {
+                // Fails if the receiver has stopped waiting.
+                let _ = to.send((port.listener, sockets));
+            }
+        }
+    }
+
+    /// Leaves the datagrams of a listener to another process, which returns those of own connections by `relay`.
+    pub(crate) fn hand_over_datagrams(&mut self, listener: ListenerId, relay: OwnedFd) {
+        let socket = QuicPorts::socket(listener);
+        // Without memory for the registration, connections time out.
+        let _ = self.context.driver.receive_from_relay(socket, relay);
     }
 
     /// Ends the connections of a socket and closes it. Otherwise they would write to connections of the next transport,
@@ -150,7 +166,8 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
                 is_denied
             };
             let driver = &mut context.driver;
-            if !port.receive(driver, &mut batch, &is_denied, &mut admit, &mut forward) {
+            let (batch, admit) = (&mut batch, &mut admit);
+            if !port.receive(driver, batch, counters, &is_denied, admit, &mut forward) {
                 break;
             }
         }
@@ -334,6 +351,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
                 Some(transport) => {
                     let mut port = QuicPort::new(listener, transport);
                     port.is_closing = is_closing;
+                    port.is_spread = self.context.driver.spreads_datagrams(port.socket);
                     self.context.quic.add(port);
                 }
                 None => self

@@ -82,16 +82,16 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         self.context.worker_handle.tasks.end();
     }
 
-    /// Whether a drain was requested and is complete: there are no connections, and no
-    /// [`DrainHold`](crate::tasks::DrainHold) or the drain timeout has elapsed.
+    /// Whether a drain was requested and is complete: there are no connections, and no handshakes of QUIC and no
+    /// [`DrainHold`](crate::tasks::DrainHold), or the drain timeout has elapsed.
     pub fn drained(&self) -> bool {
         let Some(until_ms) = self.context.drain_until_ms else {
             return false;
         };
         let is_alone = self.closing.is_empty() && self.connections.is_empty();
-        is_alone
-            && (!self.context.worker_handle.tasks.has_holds()
-                || self.context.driver.now_ms() >= until_ms)
+        let is_waiting =
+            self.context.worker_handle.tasks.has_holds() || self.context.quic.has_handshakes();
+        is_alone && (!is_waiting || self.context.driver.now_ms() >= until_ms)
     }
 
     /// Waits once, and handles all events.
@@ -228,6 +228,11 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
             MailboxMessage::StopDatagrams(id) => self.stop_datagrams(id),
             MailboxMessage::StopListening(id) => self.stop_listening(id),
             MailboxMessage::ShareListeners(to) => self.share_listeners(&to),
+            MailboxMessage::ShareDatagrams(to) => self.share_datagrams(&to),
+            MailboxMessage::HandOverDatagrams(id, relay, done) => {
+                self.hand_over_datagrams(id, relay);
+                drop(done);
+            }
             MailboxMessage::EndSharing => self.has_shared_listeners = false,
             MailboxMessage::HandOver(id) => self.hand_over(id),
             MailboxMessage::Drain { timeout_ms } => self.drain(timeout_ms),

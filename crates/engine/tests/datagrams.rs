@@ -30,7 +30,7 @@ fn open(driver: &mut EpollDriver, id: DatagramSocketId, address: &str) -> u16 {
     let address: SocketAddr = address.parse().expect("an address");
     let socket = DatagramSocket::open(address, None).expect("a port");
     let port = socket.address().expect("bound").port();
-    driver.open_datagrams(id, socket).expect("room");
+    driver.open_datagrams(id, socket.into()).expect("room");
     port
 }
 

@@ -22,10 +22,11 @@ pub enum QuicRoute {
     Here,
     /// A connection of another worker of this process: its number.
     Worker(u8),
-    /// A connection of the process with the other generation bit: the number of its worker.
-    OtherGeneration(u8),
-    /// A packet that may begin a connection, or requests the versions. The receiving worker processes it.
-    New,
+    /// A connection of another process.
+    Process(WorkerPlace),
+    /// A packet that may begin a connection, or requests the versions. The receiving worker may process it, or else this
+    /// one: all packets with one identifier have the same number.
+    New(u8),
     /// A packet of a connection that no running worker has. The receiving worker answers with a stateless reset.
     Reset,
     /// Not a packet of this server.
@@ -41,8 +42,6 @@ pub struct SteeringTable {
     pub here: WorkerPlace,
     /// The number of workers of this process.
     pub workers: u8,
-    /// The number of workers of the process with the other generation bit; 0 if there is none.
-    pub other_workers: u8,
 }
 
 impl SteeringTable {
@@ -61,27 +60,26 @@ impl SteeringTable {
             return QuicRoute::Invalid;
         };
         match (self.key.decode(id), is_long) {
-            (Some(place), _) => self.route_place(place, is_long),
+            // Most datagrams: the kernel distributes by addresses, and few clients change theirs.
+            (Some(place), _) if place == self.here => QuicRoute::Here,
+            (Some(place), _) if place.generation != self.here.generation => {
+                QuicRoute::Process(place)
+            }
+            // A worker that is gone may be known from a configuration with more workers.
+            (Some(place), _) if place.worker < self.workers => QuicRoute::Worker(place.worker),
+            // Only short headers are answered with a reset; a handshake begins again.
+            (Some(_), false) => QuicRoute::Reset,
             // The client has chosen the identifier.
-            (None, true) => QuicRoute::New,
+            (_, true) => QuicRoute::New(self.worker_of_new(id)),
             (None, false) => QuicRoute::Invalid,
         }
     }
 
-    fn route_place(&self, place: WorkerPlace, is_long: bool) -> QuicRoute {
-        // Most datagrams: the kernel distributes by addresses, and few clients change theirs.
-        if place == self.here {
-            return QuicRoute::Here;
-        }
-        // A worker that is gone may be known from a configuration with more workers.
-        let is_own = place.generation == self.here.generation;
-        match is_own {
-            true if place.worker < self.workers => QuicRoute::Worker(place.worker),
-            false if place.worker < self.other_workers => QuicRoute::OtherGeneration(place.worker),
-            // Only short headers are answered with a reset; a handshake begins again.
-            _ if is_long => QuicRoute::New,
-            _ => QuicRoute::Reset,
-        }
+    /// The worker for a connection whose first packets have an identifier of the client.
+    fn worker_of_new(&self, id: &[u8]) -> u8 {
+        // Clients choose unpredictable identifiers (RFC 9000 §7.2).
+        let sum = id.iter().fold(0_u32, |sum, byte| sum + u32::from(*byte));
+        (sum % u32::from(self.workers.max(1))) as u8
     }
 }
 
@@ -97,21 +95,20 @@ mod tests {
 
     const KEY: [u8; 16] = *b"a sixteen bytes!";
 
-    fn place(generation: bool, worker: u8) -> WorkerPlace {
+    fn place(generation: u8, worker: u8) -> WorkerPlace {
         WorkerPlace { generation, worker }
     }
 
     fn table() -> SteeringTable {
         SteeringTable {
             key: ConnectionIdKey::new(KEY),
-            here: place(true, 1),
+            here: place(7, 1),
             workers: 4,
-            other_workers: 2,
         }
     }
 
     fn short(place: WorkerPlace) -> Vec<u8> {
-        let id = ConnectionIdKey::new(KEY).encode(place, [1, 2, 3, 4, 5, 6]);
+        let id = ConnectionIdKey::new(KEY).encode(place, [1, 2, 3, 4]);
         [&[0x40][..], &id, &[0; 30]].concat()
     }
 
@@ -122,23 +119,27 @@ mod tests {
     #[test]
     fn short_headers_are_routed_by_their_identifier() {
         let table = table();
-        assert_eq!(table.route(&short(place(true, 1))), QuicRoute::Here);
-        assert_eq!(table.route(&short(place(true, 3))), QuicRoute::Worker(3));
-        assert_eq!(table.route(&short(place(true, 4))), QuicRoute::Reset);
-        let other = QuicRoute::OtherGeneration(1);
-        assert_eq!(table.route(&short(place(false, 1))), other);
-        assert_eq!(table.route(&short(place(false, 2))), QuicRoute::Reset);
+        assert_eq!(table.route(&short(place(7, 1))), QuicRoute::Here);
+        assert_eq!(table.route(&short(place(7, 3))), QuicRoute::Worker(3));
+        assert_eq!(table.route(&short(place(7, 4))), QuicRoute::Reset);
+        for other in [place(6, 1), place(8, 200)] {
+            assert_eq!(table.route(&short(other)), QuicRoute::Process(other));
+        }
     }
 
     #[test]
     fn long_headers_begin_connections_unless_they_belong_to_one() {
         let table = table();
-        assert_eq!(table.route(&long(b"ABCDEFGH")), QuicRoute::New);
-        assert_eq!(table.route(&long(b"an identifier of 20!")), QuicRoute::New);
-        let id = ConnectionIdKey::new(KEY).encode(place(true, 2), [7; 6]);
-        assert_eq!(table.route(&long(&id)), QuicRoute::Worker(2));
-        let gone = ConnectionIdKey::new(KEY).encode(place(false, 9), [7; 6]);
-        assert_eq!(table.route(&long(&gone)), QuicRoute::New);
+        assert_eq!(table.route(&long(b"ABCDEFGH")), QuicRoute::New(0));
+        assert_eq!(table.route(&long(b"ABCDEFGI")), QuicRoute::New(1));
+        let longer = long(b"an identifier of 20!");
+        assert!(matches!(table.route(&longer), QuicRoute::New(0..4)));
+        let id = |place| ConnectionIdKey::new(KEY).encode(place, [7; 4]);
+        assert_eq!(table.route(&long(&id(place(7, 2)))), QuicRoute::Worker(2));
+        let other = place(6, 9);
+        assert_eq!(table.route(&long(&id(other))), QuicRoute::Process(other));
+        let gone = long(&id(place(7, 9)));
+        assert!(matches!(table.route(&gone), QuicRoute::New(0..4)));
     }
 
     #[test]

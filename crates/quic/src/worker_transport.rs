@@ -4,14 +4,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use lowroad_engine::datagram_relay::ProcessWorker;
 use lowroad_engine::datagrams::{DatagramTrain, Ecn};
 use lowroad_engine::quic_transport::{
-    ConnectionKey, ConnectionPermit, QuicCounters, QuicEvent, QuicStreamClosed, QuicTransport,
+    ConnectionKey, ConnectionPermit, DatagramRoute, QuicCounters, QuicEvent, QuicStreamClosed,
+    QuicTransport,
 };
 use lowroad_engine::tls_session::TlsInfo;
 use lowroad_tls::quic::HandshakeSummary;
 
 use crate::admission::Admission;
+use crate::connection_ids::WorkerPlace;
 use crate::endpoint::QuicEndpoint;
 use crate::event::{EcnBits, IncomingDatagram, OutgoingTrain};
 use crate::steering::{QuicRoute, SteeringTable};
@@ -55,10 +58,19 @@ fn train(outgoing: &OutgoingTrain) -> DatagramTrain {
 }
 
 impl QuicTransport for WorkerTransport {
-    fn other_worker(&self, datagram: &[u8]) -> Option<u8> {
+    fn route(&self, datagram: &[u8]) -> DatagramRoute {
         match self.steering.route(datagram) {
-            QuicRoute::Worker(worker) => Some(worker),
-            _ => None,
+            QuicRoute::Worker(worker) => DatagramRoute::Worker(worker),
+            QuicRoute::Process(WorkerPlace { generation, worker }) => {
+                DatagramRoute::Process(ProcessWorker { generation, worker })
+            }
+            QuicRoute::New(worker) if worker != self.steering.here.worker => {
+                DatagramRoute::New(worker)
+            }
+
+            QuicRoute::Here | QuicRoute::New(_) | QuicRoute::Reset | QuicRoute::Invalid => {
+                DatagramRoute::Here
+            }
         }
     }
 
@@ -170,6 +182,10 @@ impl QuicTransport for WorkerTransport {
 
     fn connection_count(&self) -> u32 {
         self.endpoint.connection_count()
+    }
+
+    fn handshakes(&self) -> u32 {
+        self.endpoint.handshakes()
     }
 
     fn counters(&self) -> QuicCounters {

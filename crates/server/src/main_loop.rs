@@ -119,8 +119,8 @@ pub fn run(
             Ok(MainEvent::UpgradePrepared(Ok(late))) if drain_end.is_some() => late.kill(),
             Ok(MainEvent::UpgradePrepared(result)) => {
                 let init = environment.init.as_ref();
-                if let Some(ready) = environment.upgrade.finish(running, init, result) {
-                    drain_end = Some(hand_over(running, &ready, &mut environment));
+                if let Some(mut ready) = environment.upgrade.finish(running, init, result) {
+                    drain_end = Some(hand_over(running, &mut ready, &mut environment));
                     successor = Some(ready);
                 }
             }
@@ -152,7 +152,7 @@ pub fn run(
 /// ends at the latest.
 fn hand_over(
     running: &Mutex<RunningServer>,
-    successor: &ReadySuccessor,
+    successor: &mut ReadySuccessor,
     environment: &mut ProcessEnvironment<'_>,
 ) -> Instant {
     // First, so that no later purge misses the disk cache.
@@ -165,6 +165,8 @@ fn hand_over(
     environment.end_levels();
     successor.release(ToSuccessor::LevelReleased);
     let running = lock(running);
+    successor.take_over_datagrams(&running);
+    successor.release(ToSuccessor::DatagramsReleased);
     successor.take_over_listeners(&running);
     drain(&running)
 }

@@ -29,6 +29,7 @@ use lowroad_privileges::starter::ProgramStart;
 use lowroad_privileges::thread_filter::ThreadFilter;
 use lowroad_routes::applications::ApplicationSet;
 use lowroad_routes::route_builder::HandlerRuntime;
+use lowroad_site::listeners::NewDatagrams;
 use lowroad_site::sites::SiteTable;
 use lowroad_store::SharedStore;
 use lowroad_store::watch::FolderWatcher;
@@ -147,7 +148,15 @@ pub fn run(mut config: Config, mut start: ServerStart<'_>) -> Result<(), String>
         }
     }
     // Clients are accepted last: if descriptors are few, early clients would use up those that the start needs.
-    worker_threads::listen(&lock(&running), new_sockets, new_datagrams);
+    worker_threads::listen(&lock(&running), new_sockets);
+    // A predecessor may still receive datagrams; two receivers would split handshakes.
+    let waiting_datagrams = match predecessor {
+        Some(predecessor) if predecessor.has_datagrams() => new_datagrams,
+        _ => {
+            worker_threads::listen_datagrams(&lock(&running), new_datagrams);
+            NewDatagrams::new()
+        }
+    };
     announcement::warn_about_unserved(&lock(&running));
     announcement::announce(&lock(&running));
     if let Some(front) = &front {
@@ -158,7 +167,9 @@ pub fn run(mut config: Config, mut start: ServerStart<'_>) -> Result<(), String>
         let level = level_processes.as_ref();
         let attach_level = level.map(|level| level.attach_later());
         let (waiting, events) = (has_waiting_applications, sender.clone());
-        let follow = move || follow_handover(&predecessor, attach_level, waiting, &events);
+        let follower = running.clone();
+        let listen = move || worker_threads::listen_datagrams(&lock(&follower), waiting_datagrams);
+        let follow = move || follow_handover(&predecessor, attach_level, listen, waiting, &events);
         let takeover = thread::Builder::new().name("takeover".into());
         takeover.spawn(follow).map_err(text)?;
     }
@@ -310,14 +321,21 @@ fn take_over(
     Ok(())
 }
 
-/// Waits until the draining predecessor has released the level in the kernel and the addresses of applications.
+/// Waits until the draining predecessor has released the level in the kernel, datagram sockets and the addresses of
+/// applications.
 fn follow_handover(
     predecessor: &Predecessor,
     attach_level: Option<impl FnOnce()>,
+    listen_datagrams: impl FnOnce(),
     has_waiting_applications: bool,
     events: &Sender<MainEvent>,
 ) {
     predecessor.wait_for(&ToSuccessor::LevelReleased);
+    // First, since clients wait. The message follows at once.
+    if predecessor.has_datagrams() {
+        predecessor.wait_for(&ToSuccessor::DatagramsReleased);
+        listen_datagrams();
+    }
     if let Some(attach_level) = attach_level {
         attach_level();
     }

@@ -15,7 +15,7 @@ use lowroad_log::ErrorLogger;
 use lowroad_routes::applications::ApplicationChanges;
 use lowroad_routes::route_builder::OpenedKinds;
 use lowroad_site::decision::WorkerCommand;
-use lowroad_site::listeners::{NewDatagrams, NewSockets};
+use lowroad_site::listeners::{HandedDatagrams, NewDatagrams, NewSockets};
 use lowroad_site::sites::SiteTable;
 use lowroad_tls_listener::TlsListeners;
 
@@ -244,7 +244,10 @@ fn prepare(running: &mut RunningServer, config: Config) -> Result<PreparedConfig
     // Sockets are opened first, because this fails most often, for example if a port is in use.
     let workers = running.workers.len();
     let new_sockets = running.listeners.open(&config, workers)?;
-    let new_datagrams = running.listeners.open_datagrams(&config, workers);
+    let new_datagrams =
+        running
+            .listeners
+            .open_datagrams(&config, workers, &mut HandedDatagrams::default());
     let new_datagrams = new_datagrams.inspect_err(|_| {
         running.listeners.close_unused(&running.config);
     })?;

@@ -8,13 +8,15 @@
 //!  Proceed ───────────────────────────►
 //!  DiskReleased ──────────────────────► opens the disk cache, accepts from the same sockets
 //!  LevelReleased ─────────────────────► attaches its level in the kernel
+//!  DatagramsReleased ─────────────────► receives datagrams, and relays those of the predecessor's connections
 //!  closes its listeners, drains         answers
 //! ```
 //! Until `Proceed` the predecessor is unchanged. Both processes have the same listening sockets, so the
 //! connections that wait in them reach either process. The disk cache and the level in the kernel belong to one process
-//! at a time.
+//! at a time, and so do received datagrams: two receivers would split handshakes between them.
 
 pub mod control;
+mod datagrams;
 pub mod messages;
 pub mod predecessor;
 pub mod successor;

@@ -1,6 +1,7 @@
 //! The addresses on which the server listens, and each worker's sockets.
 
 mod addresses;
+mod datagrams;
 mod handed_sockets;
 mod socket_activation;
 
@@ -12,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use lowroad_config::{self as config, Config};
 use lowroad_engine::ListenerId;
-use lowroad_engine::datagram_socket::DatagramSocket;
 use lowroad_engine::listener::{ListenSocket, probe};
 use rustix::io::Errno;
 
 pub use addresses::ListenerAddresses;
+pub use datagrams::{HandedDatagrams, NewDatagrams};
 pub use handed_sockets::{HandedSockets, SocketLabel, SocketOrigin};
 use socket_activation::AdoptedSocket;
 pub use socket_activation::ListenerScheme;
@@ -47,9 +48,6 @@ pub struct ListenerSet {
 
 /// Newly opened sockets, for each worker.
 pub type NewSockets = Vec<Vec<(ListenerId, ListenSocket)>>;
-
-/// Newly opened datagram sockets, for each worker.
-pub type NewDatagrams = Vec<Vec<(ListenerId, DatagramSocket)>>;
 
 impl ListenerSet {
     /// Creates a set with one listener that has its socket outside this process, as in a simulation.
@@ -171,8 +169,8 @@ impl ListenerSet {
         Ok(new_sockets)
     }
 
-    /// Opens `workers` datagram sockets for each TLS listener, if HTTP/3 is on, after its listening sockets. Systems that
-    /// pass sockets pass no datagram sockets yet, so HTTP/3 is off there.
+    /// Opens `workers` datagram sockets for each TLS listener, if HTTP/3 is on, after its listening sockets, or takes those
+    /// of an earlier process. Systems that pass sockets pass no datagram sockets yet, so HTTP/3 is off there.
     ///
     /// # Errors
     /// An address that cannot be opened, and the reason. The set is unchanged then.
@@ -180,6 +178,7 @@ impl ListenerSet {
         &mut self,
         config: &Config,
         workers: usize,
+        handed: &mut HandedDatagrams,
     ) -> Result<NewDatagrams, String> {
         let mut new_sockets: NewDatagrams = (0..workers).map(|_| Vec::new()).collect();
         let mut added = Vec::new();
@@ -188,13 +187,19 @@ impl ListenerSet {
             if self.datagrams.contains(&id) {
                 continue;
             }
-            for sockets in &mut new_sockets {
-                let socket = DatagramSocket::open(address, self.datagram_owner);
-                let socket = socket.map_err(|error| {
-                    let hint = hint(&error).replace("-ltnp", "-lunp");
-                    format!("can't receive datagrams at {address}: {hint}")
-                })?;
-                sockets.push((id, socket));
+            let origin = self.origin(id);
+            let earlier = origin.map_or(Ok(None), |origin| handed.take(origin, workers));
+            let ports = match earlier {
+                Ok(Some(ports)) => Ok(ports),
+                Ok(None) => datagrams::open(address, self.datagram_owner, workers),
+                Err(error) => Err(error),
+            };
+            let ports = ports.map_err(|error| {
+                let hint = hint(&error).replace("-ltnp", "-lunp");
+                format!("can't receive datagrams at {address}: {hint}")
+            })?;
+            for (sockets, port) in new_sockets.iter_mut().zip(ports) {
+                sockets.push((id, port));
             }
             added.push(id);
         }

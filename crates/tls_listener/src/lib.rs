@@ -4,9 +4,11 @@
 #![forbid(unsafe_code)]
 
 pub mod certificate_status;
+mod quic_identity;
 #[cfg_attr(not(feature = "tls"), path = "stubs.rs")]
 mod tls;
 
+pub use quic_identity::QuicIdentity;
 pub use tls::{
     QuicListener, QuicWorker, TlsEndpoint, TlsListeners, check, check_ticket_keys, install, trust,
 };

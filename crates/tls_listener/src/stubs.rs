@@ -11,6 +11,7 @@ use lowroad_privileges::account::ServerAccount;
 use lowroad_store::watch::FolderWatcher;
 
 use crate::certificate_status::CertificateStatus;
+use crate::quic_identity::QuicIdentity;
 
 /// Does nothing.
 pub fn install() {}
@@ -72,6 +73,7 @@ impl TlsListeners {
         _: &ErrorLogger,
         _: Option<&ServerAccount>,
         _: Option<&[u8]>,
+        _: Option<QuicIdentity>,
     ) -> Result<TlsListeners, String> {
         Ok(TlsListeners)
     }
@@ -86,6 +88,11 @@ impl TlsListeners {
 
     /// There are no ticket keys.
     pub fn ticket_keys(&self) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// There is no QUIC.
+    pub fn quic_identity(&self) -> Option<QuicIdentity> {
         None
     }
 

@@ -1,5 +1,5 @@
 //! Datagram sockets on epoll, level-triggered: always registered for EPOLLIN, and for EPOLLOUT only while a socket is
-//! full.
+//! full. A socket that another process receives from is registered for nothing else.
 //!
 //! If EPOLLOUT were always registered, each datagram that leaves a UDP socket would end a wait.
 
@@ -10,7 +10,8 @@ use std::os::fd::OwnedFd;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
-use crate::datagram_socket::DatagramSocket;
+use crate::datagram_relay::decode;
+use crate::datagram_socket::{DatagramSocket, PortSockets};
 use crate::datagrams::{
     DatagramBatch, DatagramDrops, DatagramTrain, Ecn, SEGMENTS_MAX, TRAIN_LEN_MAX, TRAINS_MAX,
 };
@@ -36,9 +37,13 @@ pub struct EpollDatagrams {
     scratch: Box<MessageScratch>,
 }
 
-/// A datagram socket and its registration.
+/// The datagram sockets of an address and their registration.
 struct DatagramPort {
-    socket: DatagramSocket,
+    sockets: PortSockets,
+    /// The relay that replaces the receiving sockets, after another process has taken over.
+    relay: Option<OwnedFd>,
+    /// The receiving socket that is next.
+    next: usize,
     /// The socket was full, and is registered for EPOLLOUT.
     is_watching_room: bool,
     drops: DatagramDrops,
@@ -53,22 +58,31 @@ impl EpollDatagrams {
         }
     }
 
-    /// Starts to watch a socket.
+    /// Starts to watch the sockets of an address.
     pub fn open(
         &mut self,
         epoll: &OwnedFd,
         id: DatagramSocketId,
-        socket: DatagramSocket,
+        sockets: PortSockets,
     ) -> io::Result<()> {
-        // The new socket replaces a socket with the same number.
+        // The new sockets replace those with the same number.
         self.close(epoll, id);
-        epoll::add(epoll, &socket, data(id), EventFlags::IN)?;
+        let flags = match sockets.is_receiving {
+            true => EventFlags::IN,
+            false => EventFlags::empty(),
+        };
+        epoll::add(epoll, &sockets.socket, data(id), flags)?;
+        for socket in &sockets.others {
+            epoll::add(epoll, socket, data(id), EventFlags::IN)?;
+        }
         let index = usize::from(id.0);
         if self.ports.len() <= index {
             self.ports.resize_with(index + 1, || None);
         }
         self.ports[index] = Some(DatagramPort {
-            socket,
+            sockets,
+            relay: None,
+            next: 0,
             is_watching_room: false,
             drops: DatagramDrops::default(),
         });
@@ -79,9 +93,39 @@ impl EpollDatagrams {
     pub fn close(&mut self, epoll: &OwnedFd, id: DatagramSocketId) {
         let slot = self.ports.get_mut(usize::from(id.0));
         if let Some(port) = slot.and_then(Option::take) {
-            // Closing this descriptor does not end the registration while a supervisor has a duplicate (epoll(7)).
-            let _ = epoll::delete(epoll, &port.socket);
+            // Closing a descriptor does not end its registration while another process has a duplicate (epoll(7)).
+            let _ = epoll::delete(epoll, &port.sockets.socket);
+            for socket in &port.sockets.others {
+                let _ = epoll::delete(epoll, socket);
+            }
         }
+    }
+
+    /// The sockets of an address.
+    pub fn get(&self, id: DatagramSocketId) -> Option<&PortSockets> {
+        let port = self.ports.get(usize::from(id.0))?.as_ref();
+        port.map(|port| &port.sockets)
+    }
+
+    /// See [`IoDriver::receive_from_relay`](crate::driver::IoDriver::receive_from_relay).
+    pub fn receive_from_relay(
+        &mut self,
+        epoll: &OwnedFd,
+        id: DatagramSocketId,
+        relay: OwnedFd,
+    ) -> io::Result<()> {
+        let Some(port) = port_mut(&mut self.ports, id) else {
+            return Ok(());
+        };
+        // First, since the other process receives as soon as this one has stopped.
+        port.sockets.is_receiving = false;
+        for socket in port.sockets.others.drain(..) {
+            let _ = epoll::delete(epoll, &socket);
+        }
+        port.register(epoll, id);
+        epoll::add(epoll, &relay, data(id), EventFlags::IN)?;
+        port.relay = Some(relay);
+        Ok(())
     }
 
     /// The losses of a socket.
@@ -119,14 +163,15 @@ impl EpollDatagrams {
         let Some(port) = port_mut(&mut self.ports, id) else {
             return false;
         };
-        for _ in 0..ERRORS_MAX {
-            match port.receive(&mut self.scratch, batch) {
-                Ok(count) => return count == TRAINS_MAX,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
-                Err(_) => {}
+        let sources = port.source_count();
+        // Each receive reads one source, so that none waits for the others.
+        for _ in 0..sources {
+            let has_more = port.receive_next(&mut self.scratch, batch);
+            if has_more || !batch.trains().is_empty() {
+                return has_more || sources > 1;
             }
         }
-        true
+        false
     }
 
     /// See [`IoDriver::send_datagrams`](crate::driver::IoDriver::send_datagrams).
@@ -157,42 +202,58 @@ fn data(id: DatagramSocketId) -> EventData {
 }
 
 impl DatagramPort {
-    /// Adds or removes EPOLLOUT. Can't fail for a registered socket.
+    /// Adds or removes EPOLLOUT.
     fn watch_room(&mut self, epoll: &OwnedFd, id: DatagramSocketId, on: bool) {
         if self.is_watching_room == on {
             return;
         }
-        let flags = match on {
-            true => EventFlags::IN | EventFlags::OUT,
-            false => EventFlags::IN,
-        };
         self.is_watching_room = on;
-        let _ = epoll::modify(epoll, &self.socket, data(id), flags);
+        self.register(epoll, id);
     }
 
-    fn receive(
-        &mut self,
-        scratch: &mut MessageScratch,
-        batch: &mut DatagramBatch,
-    ) -> io::Result<usize> {
-        let drops = &mut self.drops;
-        let (memory, trains) = batch.memory_and_trains();
-        receive_messages(
-            &self.socket,
-            scratch,
-            memory,
-            TRAIN_LEN_MAX,
-            |slot, message| {
-                if let Some(overflowed) = message.overflowed {
-                    // The kernel reports a total since the socket was opened (SO_RXQ_OVFL).
-                    drops.overflowed = overflowed.into();
+    /// Updates the registration of the sending socket. Can't fail for a registered socket.
+    fn register(&self, epoll: &OwnedFd, id: DatagramSocketId) {
+        // Without EPOLLIN, datagrams for the other process do not end waits of this one.
+        let mut flags = EventFlags::empty();
+        flags.set(EventFlags::IN, self.sockets.is_receiving);
+        flags.set(EventFlags::OUT, self.is_watching_room);
+        let _ = epoll::modify(epoll, &self.sockets.socket, data(id), flags);
+    }
+
+    /// The number of sockets and relays that receive.
+    fn source_count(&self) -> usize {
+        match &self.relay {
+            Some(_) => 1,
+            None => self.sockets.receiving().count(),
+        }
+    }
+
+    /// Receives from the next source. True if there may be more there.
+    fn receive_next(&mut self, scratch: &mut MessageScratch, batch: &mut DatagramBatch) -> bool {
+        for _ in 0..ERRORS_MAX {
+            let received = match &self.relay {
+                Some(relay) => receive_relayed(relay, scratch, batch, &mut self.drops),
+                None => {
+                    let count = self.sockets.receiving().count().max(1);
+                    let Some(socket) = self.sockets.receiving().nth(self.next % count) else {
+                        return false;
+                    };
+                    receive(socket, scratch, batch, &mut self.drops)
                 }
-                match train_of(slot * TRAIN_LEN_MAX, &message) {
-                    Some(train) => trains.push(train),
-                    None => drops.truncated += 1,
+            };
+            match received {
+                Ok(count) => {
+                    self.next = self.next.wrapping_add(1);
+                    return count == TRAINS_MAX;
                 }
-            },
-        )
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.next = self.next.wrapping_add(1);
+                    return false;
+                }
+                Err(_) => {}
+            }
+        }
+        true
     }
 
     fn send(
@@ -209,7 +270,8 @@ impl DatagramPort {
             let messages = self
                 .chunks(trains, &cursor)
                 .map(|chunk| chunk.message(trains, bytes));
-            match send_messages(&self.socket, self.socket.is_ipv6, scratch, messages) {
+            let socket = &self.sockets.socket;
+            match send_messages(socket, socket.is_ipv6, scratch, messages) {
                 Ok(sent) => {
                     let last = sent.checked_sub(1);
                     let last = last.and_then(|last| self.chunks(trains, &cursor).nth(last));
@@ -243,7 +305,7 @@ impl DatagramPort {
             Some(errno @ (Errno::IO | Errno::INVAL | Errno::MSGSIZE))
                 if chunk.segment_len.is_some() =>
             {
-                self.socket.has_segmentation &= errno != Errno::IO;
+                self.sockets.socket.has_segmentation &= errno != Errno::IO;
                 self.drops.unsegmented += 1;
                 // Only this train is sent unsegmented, as others may fit the interface's MTU.
                 cursor.single_train = Some(chunk.train);
@@ -261,7 +323,7 @@ impl DatagramPort {
         trains: &'t [DatagramTrain],
         cursor: &SendCursor,
     ) -> impl Iterator<Item = SendChunk> + use<'t> {
-        let has_segmentation = self.socket.has_segmentation;
+        let has_segmentation = self.sockets.socket.has_segmentation;
         let single_train = cursor.single_train;
         let unsent = trains.iter().enumerate().skip(cursor.train);
         unsent.flat_map(move |(index, train)| {
@@ -269,6 +331,48 @@ impl DatagramPort {
             chunks_of(index, train, is_single)
         })
     }
+}
+
+/// Receives from a socket.
+fn receive(
+    socket: &DatagramSocket,
+    scratch: &mut MessageScratch,
+    batch: &mut DatagramBatch,
+    drops: &mut DatagramDrops,
+) -> io::Result<usize> {
+    let (memory, trains) = batch.memory_and_trains();
+    receive_messages(socket, scratch, memory, TRAIN_LEN_MAX, |slot, message| {
+        if let Some(overflowed) = message.overflowed {
+            // The kernel reports a total since the socket was opened (SO_RXQ_OVFL).
+            drops.overflowed = overflowed.into();
+        }
+        match train_of(slot * TRAIN_LEN_MAX, &message) {
+            Some(train) => trains.push(train),
+            None => drops.truncated += 1,
+        }
+    })
+}
+
+/// Receives from a relay.
+fn receive_relayed(
+    relay: &OwnedFd,
+    scratch: &mut MessageScratch,
+    batch: &mut DatagramBatch,
+    drops: &mut DatagramDrops,
+) -> io::Result<usize> {
+    let (memory, trains) = batch.memory_and_trains();
+    let mut lens = [0; TRAINS_MAX];
+    let count = receive_messages(relay, scratch, memory, TRAIN_LEN_MAX, |slot, message| {
+        lens[slot] = if message.is_truncated { 0 } else { message.len };
+    })?;
+    for (slot, len) in lens[..count].iter().enumerate() {
+        let start = slot * TRAIN_LEN_MAX;
+        match decode(&memory[start..start + len], start) {
+            Some(train) => trains.push(train),
+            None => drops.truncated += 1,
+        }
+    }
+    Ok(count)
 }
 
 /// The position of a send in its trains.

@@ -2,9 +2,13 @@
 
 use std::net::SocketAddr;
 
+use crate::counters::WorkerCounters;
+use crate::datagram_relay::RelayOutcome;
 use crate::datagrams::{DatagramBatch, DatagramTrain, SEGMENTS_MAX};
 use crate::driver::{ConnectionToken, DatagramSocketId, IoDriver, ListenerId};
-use crate::quic_transport::{ConnectionKey, ConnectionPermit, QuicCounters, QuicTransport};
+use crate::quic_transport::{
+    ConnectionKey, ConnectionPermit, DatagramRoute, QuicCounters, QuicTransport,
+};
 
 /// Trains that are sent with one call.
 const TRAINS_ENOUGH: usize = 32;
@@ -29,6 +33,8 @@ pub(crate) struct QuicPort {
     unsent: UnsentTrains,
     /// New connections are refused.
     pub is_closing: bool,
+    /// There are workers that get no datagrams from the kernel, so new connections are distributed.
+    pub is_spread: bool,
 }
 
 /// Trains that are not sent yet.
@@ -52,6 +58,7 @@ impl QuicPort {
             tokens: Vec::new(),
             unsent: UnsentTrains::default(),
             is_closing: false,
+            is_spread: false,
         }
     }
 
@@ -77,12 +84,13 @@ impl QuicPort {
         tokens
     }
 
-    /// Receives datagrams. Those of other workers are passed to `forward`, those of clients that `is_denied` are dropped.
-    /// Returns whether there may be more.
+    /// Receives datagrams. Those of other workers are passed to `forward`, those of other processes to their relays, and those
+    /// of clients that `is_denied` are dropped. Returns whether there may be more.
     pub fn receive<D: IoDriver>(
         &mut self,
         driver: &mut D,
         batch: &mut DatagramBatch,
+        counters: &WorkerCounters,
         is_denied: &dyn Fn(SocketAddr) -> bool,
         admit: &mut dyn FnMut(SocketAddr) -> Option<ConnectionPermit>,
         forward: &mut dyn FnMut(u8, &DatagramTrain, &[u8]),
@@ -95,9 +103,22 @@ impl QuicPort {
                 continue;
             }
             for datagram in train.segments(batch.bytes()) {
-                match self.transport.other_worker(datagram) {
-                    Some(worker) => forward(worker, train, datagram),
-                    None => self.transport.take(train, datagram, now_us, admit),
+                let route = self.transport.route(datagram);
+                let relayed = match route {
+                    DatagramRoute::Process(to) => {
+                        driver.relay_datagram(self.socket, to, train, datagram)
+                    }
+                    _ => RelayOutcome::Ended,
+                };
+                match (route, relayed) {
+                    (_, RelayOutcome::Sent) => counters.quic_forwarded.bump(),
+                    (_, RelayOutcome::Full) => counters.quic_dropped_datagrams.bump(),
+                    (DatagramRoute::Worker(worker), _) => forward(worker, train, datagram),
+                    (DatagramRoute::New(worker), _) if self.is_spread => {
+                        forward(worker, train, datagram);
+                    }
+                    // Connections of an ended process get stateless resets.
+                    _ => self.transport.take(train, datagram, now_us, admit),
                 }
             }
         }
@@ -195,6 +216,13 @@ impl QuicPorts {
     /// Whether there are ports.
     pub fn is_empty(&self) -> bool {
         self.ports.is_empty()
+    }
+
+    /// Whether a handshake is in progress.
+    pub fn has_handshakes(&self) -> bool {
+        self.ports
+            .iter()
+            .any(|port| port.transport.handshakes() > 0)
     }
 
     /// All ports.

@@ -71,7 +71,7 @@ fn endpoint_config(
         cipher: QuicCipher::tls(acceptor.for_quic()),
         keys: QuicKeys::new(&random()?),
         place: WorkerPlace {
-            generation: false,
+            generation: 0,
             worker: 0,
         },
         seed: random()?,

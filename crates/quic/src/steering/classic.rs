@@ -36,7 +36,6 @@ const STORE_X: u16 = 0x03; // M[k] = X
 const LOAD_X_MEMORY: u16 = 0x61; // X = M[k]
 const COPY_TO_X: u16 = 0x07; // X = A
 const ADD: u16 = 0x04;
-const ADD_X: u16 = 0x0c;
 const MULTIPLY: u16 = 0x24;
 const AND: u16 = 0x54;
 const XOR_X: u16 = 0xac;
@@ -88,34 +87,21 @@ pub fn program(key: &ConnectionIdKey) -> Vec<ClassicInstruction> {
         step(LOAD_X, LONG_ID_LEN_AT as u32 + 1),
         // The hash, see `ConnectionIdKey::hash`.
         step(STORE_X, 1),
-        step(LOAD_WORD, 2),
+        step(LOAD_WORD, 4),
         step(ADD, key.start),
     ];
-    // X serves the shifts, so the offset is loaded again for the last bytes.
-    program.extend(xor_shift(15));
+    for (bits, factor) in [(15, first), (13, second), (16, third)] {
+        program.extend(xor_shift(bits));
+        program.extend([step(XOR_X, 0), step(MULTIPLY, factor)]);
+    }
     program.extend([
-        step(XOR_X, 0),
-        step(MULTIPLY, first),
-        step(STORE, 0),
-        step(LOAD_X_MEMORY, 1),
-        step(LOAD_HALF, 6),
-        step(COPY_TO_X, 0),
-        step(LOAD_MEMORY, 0),
-        step(ADD_X, 0),
-    ]);
-    program.extend(xor_shift(13));
-    program.extend([step(XOR_X, 0), step(MULTIPLY, second)]);
-    program.extend(xor_shift(16));
-    program.extend([
-        step(XOR_X, 0),
-        step(MULTIPLY, third),
         step(STORE, 0),
         // The check.
-        step(SHIFT_RIGHT, 16),
-        step(AND, 0xff),
+        step(AND, 0xffff),
         step(STORE, 2),
+        // X serves the shifts, so the offset is loaded again.
         step(LOAD_X_MEMORY, 1),
-        step(LOAD_BYTE, 1),
+        step(LOAD_HALF, 2),
         step(LOAD_X_MEMORY, 2),
         branch(JUMP_EQUAL_X, 0, 1, 0),
         step(RETURN, ANY_SOCKET),
@@ -127,7 +113,6 @@ pub fn program(key: &ConnectionIdKey) -> Vec<ClassicInstruction> {
         step(SHIFT_RIGHT, 24),
         step(LOAD_X_MEMORY, 2),
         step(XOR_X, 0),
-        step(AND, 0x7f),
         step(RETURN_A, 0),
     ]);
     program
@@ -158,7 +143,6 @@ mod tests {
                 LOAD_BYTE_AT => load(k, 1),
                 LOAD_MEMORY => Some(memory[k as usize]),
                 ADD => Some(a.wrapping_add(k)),
-                ADD_X => Some(a.wrapping_add(x)),
                 MULTIPLY => Some(a.wrapping_mul(k)),
                 AND => Some(a & k),
                 XOR_X => Some(a ^ x),
@@ -199,12 +183,10 @@ mod tests {
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1);
             let place = WorkerPlace {
-                generation: round % 3 == 0,
+                generation: (round % 256) as u8,
                 worker: (round % 128) as u8,
             };
-            // Six of eight bytes.
-            let [_, bytes @ ..] = (random ^ random >> 31).to_be_bytes();
-            let [_, bytes @ ..] = bytes;
+            let bytes = ((random ^ random >> 31) as u32).to_be_bytes();
             let id = match round % 5 {
                 // An identifier that the client has chosen.
                 0 => (random ^ random >> 23).to_be_bytes(),

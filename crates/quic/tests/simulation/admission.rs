@@ -281,22 +281,22 @@ fn a_new_process_knows_datagrams_of_the_old_one() {
     let now_us = world.now_us;
     assert!(world.ends[0].emit(key, now_us, 1, &mut out).is_some());
 
-    let mut table = SteeringTable {
+    let table = SteeringTable {
         key: config(5, 1, QuicCipher::null()).keys.connection_ids(),
         here: WorkerPlace {
-            generation: true,
+            generation: 1,
             worker: 0,
         },
         workers: 1,
-        other_workers: 1,
     };
-    assert_eq!(table.route(&out), QuicRoute::OtherGeneration(0));
-    // After the end of the old process, its clients receive stateless resets.
-    table.other_workers = 0;
-    assert_eq!(table.route(&out), QuicRoute::Reset);
+    let old = WorkerPlace {
+        generation: 0,
+        worker: 0,
+    };
+    assert_eq!(table.route(&out), QuicRoute::Process(old));
 
     // The first packet of another client carries an identifier that the client has chosen.
     let other = world.connect(&QuicClientCipher::null());
     assert!(world.ends[0].emit(other, now_us, 1, &mut out).is_some());
-    assert_eq!(table.route(&out), QuicRoute::New);
+    assert_eq!(table.route(&out), QuicRoute::New(0));
 }

@@ -119,7 +119,7 @@ pub fn config(seed: u64, place: u8, cipher: QuicCipher) -> QuicEndpointConfig {
         cipher,
         keys: QuicKeys::new(&[7; 32]),
         place: WorkerPlace {
-            generation: false,
+            generation: 0,
             worker: place.saturating_sub(1),
         },
         seed: bytes,
@@ -148,7 +148,6 @@ impl World {
                 key: config.keys.connection_ids(),
                 here: config.place,
                 workers,
-                other_workers: 0,
             });
             ends.push(QuicEndpoint::server(config, epoch));
         }

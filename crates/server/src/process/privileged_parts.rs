@@ -9,7 +9,9 @@ use lowroad_log::ErrorLogger;
 use lowroad_privileges::account::{self, ServerAccount};
 use lowroad_privileges::hide_process;
 use lowroad_privileges::starter;
-use lowroad_site::listeners::{HandedSockets, ListenerSet, NewDatagrams, NewSockets};
+use lowroad_site::listeners::{
+    HandedDatagrams, HandedSockets, ListenerSet, NewDatagrams, NewSockets,
+};
 use lowroad_store::change_feed::ChangeFeed;
 use lowroad_tls_listener::TlsListeners;
 
@@ -79,11 +81,18 @@ impl PrivilegedParts {
         let (mut listeners, new_sockets) = open_listeners(config, start)?;
         // The successor of an upgrade starts as root, too, and shares ports that a reload has opened.
         listeners.datagram_owner = account.as_ref().map(|it| it.ids().uid);
-        let new_datagrams = listeners.open_datagrams(config, worker_threads::count(config))?;
+        let mut no_datagrams = HandedDatagrams::default();
+        let handed = match start.predecessor {
+            Some(predecessor) => predecessor.datagrams(),
+            None => &mut no_datagrams,
+        };
+        let workers = worker_threads::count(config);
+        let new_datagrams = listeners.open_datagrams(config, workers, handed)?;
         // TLS is prepared before root is given up, because usually only root can read private keys.
-        let predecessor = start.predecessor.as_mut();
+        let predecessor = start.predecessor.as_ref();
         let ticket_keys = predecessor.and_then(|it| it.ticket_keys.as_deref());
-        let tls = TlsListeners::start(config, &logger, account.as_ref(), ticket_keys)?;
+        let quic = predecessor.and_then(|it| it.quic);
+        let tls = TlsListeners::start(config, &logger, account.as_ref(), ticket_keys, quic)?;
         let admin = AdminListeners::open(config, &tls, start.predecessor.as_mut())?;
         let traces = TraceExport::open(config.traces.as_ref())?;
         warn_about_configuration(config, &admin, &logger);

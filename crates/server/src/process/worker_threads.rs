@@ -256,7 +256,7 @@ fn abort(number: usize, reason: &str) -> ! {
 }
 
 /// Passes each worker its sockets.
-pub fn listen(running: &RunningServer, new_sockets: NewSockets, new_datagrams: NewDatagrams) {
+pub fn listen(running: &RunningServer, new_sockets: NewSockets) {
     let peers: Arc<[WorkerBox]> = running.workers.clone().into();
     for (worker, sockets) in running.workers.iter().zip(new_sockets) {
         for (id, listener) in sockets {
@@ -264,7 +264,6 @@ pub fn listen(running: &RunningServer, new_sockets: NewSockets, new_datagrams: N
         }
         worker.post(MailboxMessage::Peers(peers.clone()));
     }
-    listen_datagrams(running, new_datagrams);
 }
 
 /// Passes each worker its datagram sockets.

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use lowroad_child_processes::message::{MessageError, PacketChannel, SendMode};
 use lowroad_child_processes::process::ready;
 use lowroad_handler::origin_control::{KeptChange, ServerMode};
-use lowroad_site::listeners::SocketLabel;
+use lowroad_site::listeners::{SocketLabel, SocketOrigin};
+use lowroad_tls_listener::QuicIdentity;
 use rustix::event::{PollFd, PollFlags};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,12 @@ use crate::deny_list::DenyRecord;
 pub enum ToSuccessor {
     /// A listening socket of a worker comes with this message.
     Socket(SocketLabel),
+    /// A datagram socket of a worker comes with this message.
+    DatagramSocket(SocketLabel),
+    /// The sending end of a relay to a worker of the process with this number comes with this message.
+    DatagramRelay(SocketLabel, u8),
+    /// The identity of QUIC.
+    Quic(PassedIdentity),
     /// The listening socket of `[admin] listen` comes with this message.
     AdminSocket(SocketAddr),
     /// The listening Unix socket of the admin service at this path comes with this message.
@@ -48,6 +55,33 @@ pub enum ToSuccessor {
     DiskReleased,
     /// The predecessor has detached the level in the kernel.
     LevelReleased,
+    /// The predecessor receives no more from its datagram sockets.
+    DatagramsReleased,
+}
+
+/// The identity of QUIC for the successor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PassedIdentity {
+    secret: Vec<u8>,
+    generation: u8,
+}
+
+impl From<QuicIdentity> for PassedIdentity {
+    fn from(identity: QuicIdentity) -> PassedIdentity {
+        PassedIdentity {
+            secret: identity.secret.to_vec(),
+            generation: identity.generation,
+        }
+    }
+}
+
+impl PassedIdentity {
+    /// The identity; `None` if another version uses secrets of another length.
+    pub fn get(&self) -> Option<QuicIdentity> {
+        let secret = self.secret.as_slice().try_into().ok()?;
+        let generation = self.generation;
+        Some(QuicIdentity { secret, generation })
+    }
 }
 
 /// An application of the predecessor.
@@ -117,6 +151,9 @@ pub struct ReadyReport {
     pub version: String,
     /// The sockets from which the successor will accept. The predecessor drains the others itself.
     pub taken: Vec<SocketLabel>,
+    /// The addresses whose datagram sockets the successor uses.
+    #[serde(default)]
+    pub taken_datagrams: Vec<SocketOrigin>,
     /// Whether the successor uses the Unix socket of the admin service.
     #[serde(default)]
     pub takes_admin_socket: bool,
@@ -185,8 +222,6 @@ impl HandoverChannel {
 mod tests {
     use std::net::TcpListener;
     use std::os::fd::AsFd;
-
-    use lowroad_site::listeners::SocketOrigin;
 
     use super::*;
 

@@ -7,11 +7,14 @@ use std::time::Duration;
 
 use lowroad_child_processes::message::{MessageError, PacketChannel};
 use lowroad_config::ApplicationConfig;
+use lowroad_engine::datagram_relay::{DatagramRelay, ProcessWorker};
+use lowroad_engine::datagram_socket::DatagramSocket;
 use lowroad_engine::listener::ListenSocket;
 use lowroad_handler::origin_control::KeptChange;
 use lowroad_privileges::starter::HANDOVER_VARIABLE;
 use lowroad_routes::applications::ApplicationPlace;
-use lowroad_site::listeners::HandedSockets;
+use lowroad_site::listeners::{HandedDatagrams, HandedSockets};
+use lowroad_tls_listener::QuicIdentity;
 
 use crate::deny_list::{DenyList, DenyRecord};
 use crate::init::InitLink;
@@ -28,6 +31,11 @@ pub struct Predecessor {
     channel: HandoverChannel,
     /// The sockets of the workers, until [`Predecessor::take_sockets`].
     sockets: HandedSockets,
+    datagrams: HandedDatagrams,
+    /// The predecessor receives datagrams until it has reported otherwise.
+    has_datagrams: bool,
+    /// The identity of QUIC.
+    pub quic: Option<QuicIdentity>,
     admin: Option<(SocketAddr, ListenSocket)>,
     admin_unix: Option<(PathBuf, OwnedFd)>,
     takes_admin_socket: bool,
@@ -68,6 +76,9 @@ impl Predecessor {
         let mut predecessor = Predecessor {
             channel,
             sockets: HandedSockets::default(),
+            datagrams: HandedDatagrams::default(),
+            has_datagrams: false,
+            quic: None,
             admin: None,
             admin_unix: None,
             takes_admin_socket: false,
@@ -98,6 +109,19 @@ impl Predecessor {
                     };
                     sockets.push((label, listener));
                 }
+                (ToSuccessor::DatagramSocket(label), Some(socket)) => {
+                    let socket = DatagramSocket::adopt(socket)?;
+                    self.datagrams.add_socket(label.origin, socket);
+                }
+                (ToSuccessor::DatagramRelay(label, generation), Some(socket)) => {
+                    // Workers with higher numbers have no QUIC.
+                    if let Ok(worker) = u8::try_from(label.worker) {
+                        let to = ProcessWorker { generation, worker };
+                        let relay = DatagramRelay::new(to, socket);
+                        self.datagrams.add_relay(label.origin, relay);
+                    }
+                }
+                (ToSuccessor::Quic(identity), _) => self.quic = identity.get(),
                 (ToSuccessor::AdminSocket(address), Some(socket)) => {
                     self.admin = Some((address, ListenSocket::take_over(socket)?));
                 }
@@ -115,11 +139,20 @@ impl Predecessor {
                 (ToSuccessor::Denied(records), _) => self.denied.extend(records),
                 (ToSuccessor::Complete, _) => break,
                 // The kernel passes no descriptors to a process that has reached its limit.
-                (ToSuccessor::Socket(_) | ToSuccessor::AdminSocket(_), None) => {
+                (
+                    ToSuccessor::Socket(_)
+                    | ToSuccessor::DatagramSocket(_)
+                    | ToSuccessor::DatagramRelay(..)
+                    | ToSuccessor::AdminSocket(_),
+                    None,
+                ) => {
                     return Err(std::io::Error::other("the limit of descriptors is reached"));
                 }
                 (
-                    ToSuccessor::Proceed | ToSuccessor::DiskReleased | ToSuccessor::LevelReleased,
+                    ToSuccessor::Proceed
+                    | ToSuccessor::DiskReleased
+                    | ToSuccessor::LevelReleased
+                    | ToSuccessor::DatagramsReleased,
                     _,
                 ) => {
                     return Err(MessageError::Malformed.into());
@@ -133,6 +166,16 @@ impl Predecessor {
     /// The sockets of the workers. Those that are not taken are closed by [`Predecessor::announce_ready`].
     pub fn sockets(&mut self) -> &mut HandedSockets {
         &mut self.sockets
+    }
+
+    /// The datagram sockets of the workers. Those that are not taken are closed by [`Predecessor::announce_ready`].
+    pub fn datagrams(&mut self) -> &mut HandedDatagrams {
+        &mut self.datagrams
+    }
+
+    /// Whether this process uses datagram sockets from which the predecessor receives until `DatagramsReleased`.
+    pub fn has_datagrams(&self) -> bool {
+        self.has_datagrams
     }
 
     /// The socket of the admin address, if the predecessor has the same one.
@@ -186,10 +229,13 @@ impl Predecessor {
     /// # Errors
     /// The predecessor has ended or continues itself, so this process must end: a message for the operator.
     pub fn announce_ready(&mut self) -> Result<(), String> {
+        let taken_datagrams = self.datagrams.finish();
+        self.has_datagrams = !taken_datagrams.is_empty();
         let report = ReadyReport {
             process: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             taken: self.sockets.finish(),
+            taken_datagrams,
             takes_admin_socket: self.takes_admin_socket,
         };
         let sent = self.channel.send(&ToPredecessor::Ready(report), None);

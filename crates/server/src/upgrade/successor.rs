@@ -1,5 +1,6 @@
 //! The running process's side of an upgrade: starts its successor and passes its sockets to it.
 
+use std::convert::Infallible;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -16,6 +17,7 @@ use lowroad_privileges::starter::{self, ProgramStart};
 use lowroad_site::listeners::SocketLabel;
 use rustix::process::Signal;
 
+use super::datagrams::{RelayReceiver, SharedDatagrams};
 use super::messages::{
     HandoverChannel, ReadyReport, RunningApplication, ToPredecessor, ToSuccessor,
 };
@@ -25,7 +27,7 @@ use crate::init::InitLink;
 use crate::running_server::{RunningServer, lock};
 
 /// Time for the workers to duplicate their sockets.
-const SHARE_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const SHARE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Entries of the deny list in one message: some kilobytes.
 const DENIED_OF_MESSAGE: usize = 100;
@@ -70,6 +72,8 @@ impl UpgradeAttempt {
 /// A process that is ready to take over.
 pub struct ReadySuccessor {
     channel: HandoverChannel,
+    /// The receiving ends of the relays.
+    relays: Vec<RelayReceiver>,
     process: SuccessorProcess,
     /// What the process has reported.
     pub report: ReadyReport,
@@ -109,6 +113,7 @@ fn prepare(
 ) -> Result<ReadySuccessor, String> {
     let timeout = Duration::from_millis(lock(running).config.server.upgrade_timeout_ms);
     let sockets = share_sockets(running)?;
+    let datagrams = SharedDatagrams::new(running)?;
     let state = running_state(running);
     let (channel, socket) = PacketChannel::pair().map_err(|error| error.to_string())?;
     let process = match starter::is_started() {
@@ -124,9 +129,10 @@ fn prepare(
     };
     let channel = HandoverChannel::new(channel);
     attempt.begin(&channel);
-    match exchange(&channel, timeout, &sockets, &state, passed) {
+    match exchange(&channel, timeout, &sockets, &datagrams, &state, passed) {
         Ok(report) => Ok(ReadySuccessor {
             channel,
+            relays: datagrams.receivers,
             process,
             report,
         }),
@@ -187,8 +193,10 @@ fn running_state(running: &Mutex<RunningServer>) -> Vec<ToSuccessor> {
     let ticket_keys = running.tls.ticket_keys().map(ToSuccessor::TicketKeys);
     // Cookies of clients remain valid.
     let session_key = running.handler_runtime.session_key();
+    let quic = running.tls.quic_identity();
     let keys = ticket_keys
         .into_iter()
+        .chain(quic.map(|identity| ToSuccessor::Quic(identity.successor().into())))
         .chain(session_key.map(ToSuccessor::SessionKey));
     // A drained server must not get requests because the program was replaced.
     let control = running.handler_runtime.origin_control();
@@ -218,13 +226,14 @@ fn exchange(
     channel: &HandoverChannel,
     timeout: Duration,
     sockets: &[(SocketLabel, ListenSocket)],
+    datagrams: &SharedDatagrams,
     state: &[ToSuccessor],
     passed: &PassedDescriptors,
 ) -> Result<ReadyReport, String> {
     channel
         .set_timeout(timeout)
         .map_err(|error| error.to_string())?;
-    let sent = send_state(channel, sockets, state, passed);
+    let sent = send_state(channel, sockets, datagrams, state, passed);
     // A successor that has ended may still have reported the reason.
     match (channel.receive::<ToPredecessor>(), sent) {
         (Ok((ToPredecessor::Ready(report), _)), Ok(())) => Ok(report),
@@ -244,12 +253,14 @@ fn exchange(
 fn send_state(
     channel: &HandoverChannel,
     sockets: &[(SocketLabel, ListenSocket)],
+    datagrams: &SharedDatagrams,
     state: &[ToSuccessor],
     passed: &PassedDescriptors,
 ) -> Result<(), MessageError> {
     for (label, listener) in sockets {
         channel.send(&ToSuccessor::Socket(*label), Some(listener.socket.as_fd()))?;
     }
+    datagrams.send(channel)?;
     for message in state {
         channel.send(message, None)?;
     }
@@ -323,6 +334,27 @@ impl ReadySuccessor {
                 }
             }
         }
+    }
+
+    /// Leaves the datagrams to the successor, which returns those of this process's connections by the relays. When this
+    /// returns, no worker receives from the sockets.
+    pub fn take_over_datagrams(&mut self, running: &RunningServer) {
+        let (done_sender, done) = channel::<Infallible>();
+        for relay in self.relays.drain(..) {
+            if !self.report.taken_datagrams.contains(&relay.label.origin) {
+                continue;
+            }
+            if let Some(id) = running.listeners.find_by_origin(relay.label.origin)
+                && let Some(mailbox) = running.workers.get(relay.label.worker)
+            {
+                let done = done_sender.clone();
+                mailbox.post(MailboxMessage::HandOverDatagrams(id, relay.socket, done));
+            }
+        }
+        drop(done_sender);
+        // The channel disconnects once all workers have carried it out. One that is too late would answer datagrams of the
+        // successor's connections with resets, but the server must go on.
+        let _ = done.recv_timeout(SHARE_TIMEOUT);
     }
 
     /// Informs the successor that this process has released a resource that only one process may have.

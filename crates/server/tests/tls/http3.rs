@@ -19,7 +19,7 @@ fn serve(place: &Place, workers: usize, keys: &str) -> TestServer {
 }
 
 /// As `serve`, with further tables of the site.
-fn serve_with(place: &Place, workers: usize, keys: &str, tables: &str) -> TestServer {
+pub fn serve_with(place: &Place, workers: usize, keys: &str, tables: &str) -> TestServer {
     place.certify("a", &["a.example"]);
     let admin = place.path("admin").display().to_string();
     let server = format!(

@@ -41,6 +41,8 @@ pub struct Http3Client {
     is_open: bool,
     pub end: Option<CloseReason>,
     responses: BTreeMap<u64, Response>,
+    /// The bytes of the server's unidirectional streams.
+    server_streams: BTreeMap<u64, Vec<u8>>,
     /// Uploads that QUIC has not taken.
     unsent: BTreeMap<u64, Vec<Bytes>>,
 }
@@ -57,7 +59,7 @@ impl Http3Client {
             cipher: QuicCipher::null(),
             keys: QuicKeys::new(&secret()),
             place: WorkerPlace {
-                generation: false,
+                generation: 0,
                 worker: 0,
             },
             seed: secret(),
@@ -84,15 +86,18 @@ impl Http3Client {
             is_open: false,
             end: None,
             responses: BTreeMap::new(),
+            server_streams: BTreeMap::new(),
             unsent: BTreeMap::new(),
         };
         client.wait(|client| client.is_open || client.end.is_some());
         client
     }
 
-    /// Continues from another port, as after a change of the address by a router.
+    /// Continues from another port, as after a change of the address by a router. Datagrams to the old port are lost.
     pub fn rebind(&mut self) {
         self.socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        // The server learns the port from a packet.
+        self.endpoint.keep_alive(self.key);
     }
 
     /// Sends a request with a body, and returns its stream.
@@ -159,6 +164,48 @@ impl Http3Client {
         _ = self.endpoint.reset(self.key, stream, 0x10c);
         _ = self.endpoint.stop_reading(self.key, stream, 0x10c);
         self.turn();
+    }
+
+    /// The first stream that the server does not process, once it has announced the end of the connection (RFC 9114 §5.2).
+    pub fn goaway(&self) -> Option<u64> {
+        // The control stream begins with the type 0.
+        let mut controls = self
+            .server_streams
+            .values()
+            .filter(|it| it.first() == Some(&0));
+        let mut rest = controls.next()?.get(1..)?;
+        let mut goaway = None;
+        while let Some((head, len)) = H3FrameHead::decode(rest) {
+            let payload = rest[len..].get(..head.len as usize)?;
+            rest = &rest[len + payload.len()..];
+            if head.kind == kind::GOAWAY {
+                let mut id = payload
+                    .iter()
+                    .fold(0, |id, byte| id << 8 | u64::from(*byte));
+                // A variable-length integer (RFC 9000 §16).
+                id &= u64::MAX >> (64 - 8 * payload.len() + 2);
+                goaway = Some(id);
+            }
+        }
+        goaway
+    }
+
+    /// Whether the server has said that it does not process a request, so that it may be repeated.
+    pub fn is_unprocessed(&self, stream: u64) -> bool {
+        // H3_REQUEST_REJECTED
+        self.responses[&stream].reset == Some(0x10b)
+            || self.end.is_some() && self.goaway().is_some_and(|first| stream >= first)
+    }
+
+    /// Closes the connection.
+    pub fn close(&mut self) {
+        self.endpoint.close(self.key, 0x100, "", self.now_us());
+        self.send();
+    }
+
+    /// The number of bytes of a response that have arrived.
+    pub fn len(&self, stream: u64) -> usize {
+        self.responses[&stream].bytes.len()
     }
 
     /// Whether bytes of a response have arrived.
@@ -233,6 +280,9 @@ impl Http3Client {
                 if let Some(response) = self.responses.get_mut(&stream) {
                     response.bytes.extend_from_slice(&bytes);
                     response.is_complete |= is_end;
+                } else if stream % 4 == 3 {
+                    let known = self.server_streams.entry(stream).or_default();
+                    known.extend_from_slice(&bytes);
                 }
             }
             QuicEvent::Reset { stream, code } => {

@@ -33,6 +33,7 @@ use lowroad_tls::{
 };
 
 use crate::certificate_status::CertificateStatus;
+use crate::quic_identity::QuicIdentity;
 use acme::{AutomaticTls, CertificateSource};
 use admin::AdminTls;
 use client_authorities::ClientAuthorities;
@@ -106,7 +107,7 @@ pub struct TlsEndpoint {
 impl TlsListeners {
     /// Prepares TLS when the server starts, before it switches to the user of `account`: reading certificates and keys
     /// may need root privileges. Logs warnings about them. Without a file of ticket keys, uses `ticket_keys`, those of the
-    /// process from which the server takes over.
+    /// process from which the server takes over; `quic` is the identity from that process.
     ///
     /// # Errors
     /// The unusable file, and the reason.
@@ -115,8 +116,10 @@ impl TlsListeners {
         logger: &ErrorLogger,
         account: Option<&ServerAccount>,
         ticket_keys: Option<&[u8]>,
+        quic: Option<QuicIdentity>,
     ) -> Result<TlsListeners, String> {
-        let process = TlsProcess::new(config, logger, account)?;
+        let mut process = TlsProcess::new(config, logger, account)?;
+        process.quic = Arc::new(QuicProcess::new(quic));
         if let Some(keys) = ticket_keys.and_then(TicketKeys::from_bytes)
             && process.ticket_file.is_none()
         {
@@ -204,6 +207,11 @@ impl TlsListeners {
     pub fn ticket_keys(&self) -> Option<Vec<u8>> {
         let tickets = self.0.process.tickets.get()?;
         Some(tickets.keys().to_bytes().to_vec())
+    }
+
+    /// The identity of QUIC; `None` if there was no listener with HTTP/3 yet.
+    pub fn quic_identity(&self) -> Option<QuicIdentity> {
+        self.0.process.quic.known_identity()
     }
 
     /// The endpoint of an address; `None` if the address does not use TLS.

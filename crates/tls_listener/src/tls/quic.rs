@@ -15,23 +15,39 @@ use lowroad_tls::quic::{HandshakeSummary, QuicTlsAcceptor};
 
 use super::session::{cipher_name, client_identity};
 use super::{TlsEndpoint, unix_s};
+use crate::quic_identity::QuicIdentity;
 
 /// The state of QUIC that all workers share, kept across reloads.
 #[derive(Default)]
 pub struct QuicProcess {
-    /// Created with the first listener.
-    keys: OnceLock<QuicKeys>,
+    /// Created with the first listener, or passed by the predecessor.
+    identity: OnceLock<QuicIdentity>,
     used_tokens: Arc<UsedTokens>,
 }
 
 impl QuicProcess {
-    /// The keys; `None` if the system has no random bytes.
-    fn keys(&self) -> Option<QuicKeys> {
-        if let Some(keys) = self.keys.get() {
-            return Some(keys.clone());
+    /// The state with the identity that the predecessor has passed, if there is one.
+    pub fn new(identity: Option<QuicIdentity>) -> QuicProcess {
+        QuicProcess {
+            identity: identity.map(OnceLock::from).unwrap_or_default(),
+            used_tokens: Arc::default(),
         }
-        let keys = QuicKeys::new(&random_bytes()?);
-        Some(self.keys.get_or_init(|| keys).clone())
+    }
+
+    /// The identity, if there was a listener.
+    pub fn known_identity(&self) -> Option<QuicIdentity> {
+        self.identity.get().copied()
+    }
+
+    /// The identity; `None` if the system has no random bytes.
+    fn identity(&self) -> Option<QuicIdentity> {
+        if let Some(identity) = self.identity.get() {
+            return Some(*identity);
+        }
+        let secret = random_bytes()?;
+        let generation = 0;
+        let identity = QuicIdentity { secret, generation };
+        Some(*self.identity.get_or_init(|| identity))
     }
 }
 
@@ -91,7 +107,8 @@ impl TlsEndpoint {
             return None;
         }
         let quic = self.quic.as_ref()?;
-        let keys = self.process.quic.keys()?;
+        let identity = self.process.quic.identity()?;
+        let keys = QuicKeys::new(&identity.secret);
         let current = Arc::new(RwLock::new(self.clone()));
         let listener = QuicListener(current.clone());
         let first = quic.acceptor.clone();
@@ -103,14 +120,13 @@ impl TlsEndpoint {
             quic.map_or_else(|| first.clone(), |quic| quic.acceptor.clone())
         };
         let place = WorkerPlace {
-            generation: false,
+            generation: identity.generation,
             worker: number,
         };
         let steering = SteeringTable {
             key: keys.connection_ids(),
             here: place,
             workers: count.min(WORKERS_MAX),
-            other_workers: 0,
         };
         let config = QuicEndpointConfig {
             cipher: QuicCipher::tls_by(acceptor),

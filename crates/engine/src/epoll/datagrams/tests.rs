@@ -1,9 +1,11 @@
 use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
 
 use rustix::io::Errno;
 
 use super::{DatagramPort, SendCursor};
-use crate::datagram_socket::DatagramSocket;
+use crate::datagram_relay::{DatagramRelay, ProcessWorker, RelayOutcome};
+use crate::datagram_socket::{DatagramSocket, PortSockets};
 use crate::datagrams::{DatagramBatch, DatagramDrops, DatagramTrain, Ecn};
 use crate::driver::{DatagramSocketId, DriverEvent, IoDriver};
 use crate::epoll::EpollDriver;
@@ -15,8 +17,12 @@ const ID: DatagramSocketId = DatagramSocketId(3);
 fn driver_with(socket: UdpSocket) -> EpollDriver {
     let mut driver = EpollDriver::new(HelperPool::start(1).expect("a thread")).expect("an epoll");
     let socket = DatagramSocket::adopt(socket.into()).expect("a UDP socket");
-    driver.open_datagrams(ID, socket).expect("room");
+    driver.open_datagrams(ID, socket.into()).expect("room");
     driver
+}
+
+fn worker_of(generation: u8, worker: u8) -> ProcessWorker {
+    ProcessWorker { generation, worker }
 }
 
 fn bound() -> UdpSocket {
@@ -176,7 +182,9 @@ fn pending_datagrams_are_received_until_the_socket_is_closed() {
 fn eio_disables_segmentation_for_the_socket() {
     let socket = DatagramSocket::adopt(bound().into()).expect("a UDP socket");
     let mut port = DatagramPort {
-        socket,
+        sockets: socket.into(),
+        relay: None,
+        next: 0,
         is_watching_room: false,
         drops: DatagramDrops::default(),
     };
@@ -214,10 +222,7 @@ fn receive_buffer_overflow_is_counted() {
     let own = address_of(&socket);
     let mut driver = driver_with(socket);
     // A value below the kernel's minimum selects the minimum.
-    let socket = driver
-        .datagrams
-        .as_ref()
-        .and_then(|io| io.sockets.ports[3].as_ref());
+    let socket = driver.datagrams.as_ref().and_then(|io| io.sockets.get(ID));
     let socket = &socket.expect("open").socket;
     set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, 1).expect("an option");
     let mut batch = DatagramBatch::default();
@@ -231,6 +236,59 @@ fn receive_buffer_overflow_is_counted() {
         received += batch.trains().len() as u64;
     }
     assert_eq!(driver.datagram_drops(ID).overflowed, sent - received);
+}
+
+#[test]
+fn datagrams_come_from_the_relay_after_a_handover() {
+    let (socket, peer) = (bound(), bound());
+    let own = address_of(&socket);
+    let mut driver = driver_with(socket);
+    let (sender, receiver) = DatagramRelay::pair().expect("sockets");
+    let shared = driver.share_datagrams(ID).expect("sockets");
+    driver.receive_from_relay(ID, receiver).expect("room");
+    // The other process has duplicates of the sockets, and passes one of two datagrams on.
+    let mut other = EpollDriver::new(HelperPool::start(1).expect("a thread")).expect("an epoll");
+    let relays = Arc::new([DatagramRelay::new(worker_of(4, 1), sender)]);
+    let sockets = PortSockets { relays, ..shared };
+    other.open_datagrams(ID, sockets).expect("room");
+    for payload in [b"theirs", b"mine  "] {
+        peer.send_to(payload, own).expect("a send");
+    }
+    let (mut batch, mut payloads) = (DatagramBatch::default(), Vec::new());
+    while payloads.len() < 2 {
+        other.receive_datagrams(ID, &mut batch);
+        for train in batch.trains() {
+            for datagram in train.segments(batch.bytes()) {
+                payloads.push((train.clone(), datagram.to_vec()));
+            }
+        }
+    }
+    let (train, payload) = &payloads[0];
+    let relay = |to| other.relay_datagram(ID, to, train, payload);
+    assert_eq!(relay(worker_of(4, 1)), RelayOutcome::Sent);
+    assert_eq!(
+        [relay(worker_of(4, 0)), relay(worker_of(3, 1))],
+        [RelayOutcome::Ended; 2]
+    );
+    assert!(!driver.receive_datagrams(ID, &mut batch));
+    let received = &batch.trains()[0];
+    assert_eq!((received.peer, received.local), (train.peer, train.local));
+    assert_eq!(&batch.bytes()[received.range.clone()], b"theirs");
+    assert!(!driver.receive_datagrams(ID, &mut batch));
+    assert!(batch.trains().is_empty());
+    // The process still sends by its own duplicate.
+    let mut trains = [DatagramTrain {
+        range: 0..6,
+        ..train.clone()
+    }];
+    assert_eq!(driver.send_datagrams(ID, &mut trains, payload), 1);
+    let mut buffer = [0; 10];
+    assert_eq!(peer.recv(&mut buffer).expect("a datagram"), 6);
+    driver.close_datagrams(ID);
+    assert_eq!(
+        other.relay_datagram(ID, worker_of(4, 1), train, payload),
+        RelayOutcome::Ended
+    );
 }
 
 #[test]
