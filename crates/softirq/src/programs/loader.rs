@@ -15,14 +15,16 @@ use crate::layout::{self, constants};
 use super::maps::{FreshMaps, MapSource, PinnedMaps};
 use super::sizes::{MapCapacity, MapSizes};
 
-/// An object file with the alignment that libbpf needs.
+/// The alignment that libbpf needs.
+const OBJECT_ALIGNMENT: usize = 8;
+
+/// An object file with this alignment.
 #[repr(C, align(8))]
 pub(super) struct AlignedObject<T: ?Sized>(pub(super) T);
 
-static XDP: &AlignedObject<[u8]> =
-    &AlignedObject(*include_bytes!(concat!(env!("OUT_DIR"), "/xdp.bpf.o")));
-static TC: &AlignedObject<[u8]> =
-    &AlignedObject(*include_bytes!(concat!(env!("OUT_DIR"), "/tc.bpf.o")));
+/// The compressed object files.
+static XDP: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp.bpf.o.zst"));
+static TC: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tc.bpf.o.zst"));
 
 /// The hook at which responses are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,22 +131,23 @@ pub fn load(
     folder: &Path,
 ) -> Result<LoadedPrograms, LevelError> {
     let maps = PinnedMaps::new(folder);
-    let load_one = |object: &[u8], name| load_as(object, name, sizes.map_capacity(), &maps, false);
+    let load_one =
+        |compressed: &[u8], name| load_as(compressed, name, sizes.map_capacity(), &maps, false);
     // XDP has no egress hook, so both tiers use the egress program at TC.
-    let out = load_one(&TC.0, "lowroad_out")?;
+    let out = load_one(TC, "lowroad_out")?;
     match tier {
         ProgramTier::Tc => Ok(LoadedPrograms {
             tier,
-            answering: load_one(&TC.0, "lowroad_tc")?,
+            answering: load_one(TC, "lowroad_tc")?,
             after_xdp: None,
             parts: None,
             out,
         }),
         ProgramTier::Xdp => Ok(LoadedPrograms {
             tier,
-            answering: load_one(&XDP.0, "lowroad_xdp")?,
-            after_xdp: Some(load_one(&TC.0, "lowroad_marked")?),
-            parts: Some(load_one(&XDP.0, "lowroad_part")?),
+            answering: load_one(XDP, "lowroad_xdp")?,
+            after_xdp: Some(load_one(TC, "lowroad_marked")?),
+            parts: Some(load_one(XDP, "lowroad_part")?),
             out,
         }),
     }
@@ -170,17 +173,17 @@ pub(crate) fn load_for_trial(
     room: MapCapacity,
     maps: &FreshMaps,
 ) -> Result<TrialPrograms, LevelError> {
-    let load_one = |object: &[u8], name| load_as(object, name, room, maps, false);
+    let load_one = |compressed: &[u8], name| load_as(compressed, name, room, maps, false);
     match tier {
         ProgramTier::Tc => Ok(TrialPrograms {
-            answering: load_one(&TC.0, "lowroad_tc")?,
+            answering: load_one(TC, "lowroad_tc")?,
             after_xdp: None,
             parts: None,
         }),
         ProgramTier::Xdp => Ok(TrialPrograms {
-            answering: load_one(&XDP.0, "lowroad_xdp")?,
-            after_xdp: Some(load_one(&TC.0, "lowroad_tc")?),
-            parts: Some(load_one(&XDP.0, "lowroad_part")?),
+            answering: load_one(XDP, "lowroad_xdp")?,
+            after_xdp: Some(load_one(TC, "lowroad_tc")?),
+            parts: Some(load_one(XDP, "lowroad_part")?),
         }),
     }
 }
@@ -191,13 +194,13 @@ pub(crate) fn load_for_trial(
 /// As [`load`].
 pub fn load_parts_for_trial(sizes: MapSizes, folder: &Path) -> Result<OwnedFd, LevelError> {
     let maps = PinnedMaps::new(folder);
-    let program = load_as(&XDP.0, "lowroad_part", sizes.map_capacity(), &maps, true)?;
+    let program = load_as(XDP, "lowroad_part", sizes.map_capacity(), &maps, true)?;
     let fd = program.fd().try_clone_to_owned();
     fd.map_err(LevelError::system("duplicating a descriptor"))
 }
 
 fn load_as(
-    bytes: &[u8],
+    compressed: &[u8],
     name: &'static str,
     room: MapCapacity,
     maps: &dyn MapSource,
@@ -205,8 +208,11 @@ fn load_as(
 ) -> Result<LoadedProgram, LevelError> {
     // `messages()` empties the buffer: after a failure it holds the verifier's log of this load.
     let messages = messages();
+    let object =
+        zstd::decode_all(compressed).map_err(LevelError::system("decompressing the programs"))?;
+    let mut buffer = Vec::new();
     let mut open = ObjectBuilder::default()
-        .open_memory(bytes)
+        .open_memory(aligned(&object, &mut buffer))
         .map_err(LevelError::bpf("opening the programs"))?;
     for mut program in open.progs_mut() {
         // Each object contains several programs; each call loads only one of them.
@@ -236,6 +242,15 @@ fn load_as(
         }
     }
     Ok(LoadedProgram { object, name })
+}
+
+/// Copies an object file to `buffer`, with the alignment that libbpf needs.
+fn aligned<'b>(object: &[u8], buffer: &'b mut Vec<u8>) -> &'b [u8] {
+    buffer.resize(object.len() + OBJECT_ALIGNMENT, 0);
+    let start = buffer.as_ptr().align_offset(OBJECT_ALIGNMENT);
+    let copy = &mut buffer[start..start + object.len()];
+    copy.copy_from_slice(object);
+    copy
 }
 
 fn prepare(
