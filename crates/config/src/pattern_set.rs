@@ -233,7 +233,7 @@ impl PatternSet {
                 scan.walk(end, index, path.len());
             }
         } else if self.has_wide_scopes {
-            scan.step(end, b"/", 0, path.len());
+            scan.walk(end, b"/", path.len());
         }
         scan.finish(&self.unfiltered)
     }
@@ -297,28 +297,25 @@ impl<'s> FilterScan<'s> {
     /// Continues the scan from `state` with `text`, which begins at `offset` of the path; returns the new state.
     #[inline]
     fn walk(&mut self, mut state: u32, text: &[u8], offset: usize) -> u32 {
-        for index in 0..text.len() {
-            // Behind the start, no literal can begin that must be at the start.
-            if state == ROOT && self.prefilter.is_at_start && offset + index > 0 {
-                break;
-            }
-            state = self.step(state, text, index, offset);
-        }
-        state
-    }
-
-    /// Continues the scan with the byte of `text` at `index`.
-    #[inline]
-    fn step(&mut self, state: u32, text: &[u8], index: usize, offset: usize) -> u32 {
         let automaton = &self.prefilter.automaton;
-        let byte = text[index];
-        // Most bytes begin no literal, and leave the automaton at its root.
-        if state == ROOT && automaton.stays_at_root(byte) {
-            return ROOT;
-        }
-        let state = automaton.next(state, byte);
-        if automaton.is_ending(state) {
-            self.add_ending(state, offset + index + 1, can_end(text, index + 1));
+        let mut index = 0;
+        while let Some(rest) = text.get(index..).filter(|rest| !rest.is_empty()) {
+            if state == ROOT {
+                // Behind the start, no literal can begin that must be at the start.
+                if self.prefilter.is_at_start && offset + index > 0 {
+                    break;
+                }
+                // Most bytes begin no literal, and leave the automaton at its root.
+                match rest.iter().position(|byte| !automaton.stays_at_root(*byte)) {
+                    Some(skipped) => index += skipped,
+                    None => break,
+                }
+            }
+            state = automaton.next(state, text[index]);
+            index += 1;
+            if automaton.is_ending(state) {
+                self.add_ending(state, offset + index, can_end(text, index));
+            }
         }
         state
     }

@@ -1,6 +1,6 @@
 //! Address prefixes (CIDR): `192.0.2.1`, `10.0.0.0/8`, `2001:db8::/32`.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
@@ -71,6 +71,14 @@ impl AddressPrefix {
                 let first = address.to_bits() & !host_mask;
                 Ipv6Addr::from(first).into()..=Ipv6Addr::from(first | host_mask).into()
             }
+        }
+    }
+
+    /// The first address of the prefix as a number.
+    fn network_bits(&self) -> u128 {
+        match *self.range().start() {
+            IpAddr::V4(address) => address.to_bits().into(),
+            IpAddr::V6(address) => address.to_bits(),
         }
     }
 
@@ -161,17 +169,22 @@ impl PrefixSet {
 /// Values by prefix; a look-up takes time proportional to the number of distinct prefix lengths.
 #[derive(Clone, Debug)]
 pub struct PrefixMap<T> {
-    /// The values, by network address and length of the prefix.
-    values: HashMap<(IpAddr, u32), Vec<T>>,
-    /// The lengths in use: of IPv4, and of IPv6.
-    lens: [Vec<u32>; 2],
+    /// The prefixes of IPv4, and those of IPv6.
+    families: [Vec<PrefixesOfLength<T>>; 2],
+}
+
+/// The prefixes of one length.
+#[derive(Clone, Debug)]
+struct PrefixesOfLength<T> {
+    bits: u32,
+    /// The values, by network. Comparing a few numbers takes less time than hashing one.
+    values: BTreeMap<u128, Vec<T>>,
 }
 
 impl<T> Default for PrefixMap<T> {
     fn default() -> Self {
         PrefixMap {
-            values: HashMap::new(),
-            lens: Default::default(),
+            families: Default::default(),
         }
     }
 }
@@ -179,23 +192,30 @@ impl<T> Default for PrefixMap<T> {
 impl<T> PrefixMap<T> {
     /// Adds a value for a prefix.
     pub fn insert(&mut self, prefix: &AddressPrefix, value: T) {
-        let lens = &mut self.lens[usize::from(prefix.address.is_ipv6())];
+        let bits = prefix.bits;
+        let lengths = &mut self.families[usize::from(prefix.address.is_ipv6())];
         // There are few distinct lengths, so a linear search is fast enough.
-        if !lens.contains(&prefix.bits) {
-            lens.push(prefix.bits);
-        }
-        let key = (*prefix.range().start(), prefix.bits);
-        self.values.entry(key).or_default().push(value);
+        let position = lengths.iter().position(|it| it.bits == bits);
+        let position = position.unwrap_or_else(|| {
+            let values = BTreeMap::new();
+            lengths.push(PrefixesOfLength { bits, values });
+            lengths.len() - 1
+        });
+        let values = &mut lengths[position].values;
+        values.entry(prefix.network_bits()).or_default().push(value);
     }
 
     /// The values of all prefixes that contain an address, as [`AddressPrefix::contains`] does.
     pub fn get(&self, address: IpAddr) -> impl Iterator<Item = &T> {
         let address = address.to_canonical();
-        // Each length in use takes one hash look-up.
-        let lens = &self.lens[usize::from(address.is_ipv6())];
-        let matching = lens.iter().filter_map(move |&bits| {
-            let first = *AddressPrefix { address, bits }.range().start();
-            self.values.get(&(first, bits))
+        // Each length in use takes one look-up.
+        let lengths = self.families[usize::from(address.is_ipv6())].iter();
+        let matching = lengths.filter_map(move |PrefixesOfLength { bits, values }| {
+            let prefix = AddressPrefix {
+                address,
+                bits: *bits,
+            };
+            values.get(&prefix.network_bits())
         });
         matching.flatten()
     }

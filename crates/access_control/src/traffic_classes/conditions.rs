@@ -11,7 +11,7 @@ use lowroad_site_rules::FieldMap;
 pub(super) struct ClassInput<'a> {
     /// The request, of which only the fields are used.
     pub(super) request: &'a Request<'a>,
-    /// The normalized host name; empty if the request has none.
+    /// The normalized host name; empty if the request has none, or if no class has a host.
     pub(super) host: &'a [u8],
     /// The numbers of the patterns that match the path, in ascending order.
     pub(super) patterns: &'a [u32],

@@ -23,6 +23,8 @@ pub(super) struct ClassIndex {
     by_pattern: Vec<Vec<usize>>,
     /// Classes without conditions.
     unconditional: Vec<usize>,
+    /// Whether a class has hosts.
+    has_hosts: bool,
     /// The distinct patterns of all classes.
     patterns: PatternSet,
 }
@@ -61,6 +63,7 @@ impl ClassIndex {
             by_host: HostMap::default(),
             by_pattern: vec![Vec::new(); numbers.by_text.len()],
             unconditional: Vec::new(),
+            has_hosts: classes.iter().any(|it| !it.members.hosts.is_empty()),
             patterns: numbers.builder.build([]),
         };
         for (number, class) in classes.iter().enumerate() {
@@ -102,25 +105,24 @@ impl ClassIndex {
     /// The first class whose conditions a request meets. `path` is decoded; `peer` is the client's address.
     pub(super) fn class(&self, request: &Request<'_>, path: &[u8], peer: IpAddr) -> Option<usize> {
         let mut buffer = [0; 256];
-        let authority = request.authority.unwrap_or_default();
+        let authority = request.authority.filter(|_| self.has_hosts);
+        let host = authority.and_then(|it| host::normalize(it, &mut buffer));
         let input = ClassInput {
             request,
-            host: host::normalize(authority, &mut buffer).unwrap_or_default(),
+            host: host.unwrap_or_default(),
             patterns: &self.patterns.matches(path),
             peer,
         };
-        let patterns = input.patterns.iter();
-        let by_pattern = patterns.flat_map(|number| &self.by_pattern[*number as usize]);
-        let mut candidates: Vec<usize> = self
-            .by_address
-            .get(peer)
-            .chain(self.by_field.get(request.fields()))
-            .chain(self.by_host.get(input.host))
-            .chain(by_pattern)
-            // The first class without conditions matches all requests, so later ones are never reached.
-            .chain(self.unconditional.first())
-            .copied()
-            .collect();
+        // The first class without conditions matches all requests, so later ones are never reached.
+        let mut candidates: Vec<usize> = self.unconditional.first().copied().into_iter().collect();
+        candidates.extend(self.by_address.get(peer));
+        candidates.extend(self.by_field.get(request.fields()));
+        if self.has_hosts {
+            candidates.extend(self.by_host.get(input.host));
+        }
+        for number in input.patterns {
+            candidates.extend_from_slice(&self.by_pattern[*number as usize]);
+        }
         // The first class in the configured order is chosen.
         candidates.sort_unstable();
         let mut candidates = candidates.into_iter();
