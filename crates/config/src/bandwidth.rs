@@ -30,9 +30,9 @@ pub(crate) fn limit(section: &ConfigSection<'_>, rate: &ConfigValue<'_>) -> Opti
     })
 }
 
-/// Whether a text is meant as a bandwidth, not as a number of requests.
+/// Whether a text is meant as a bandwidth, not as a number of requests, perhaps without its `/s`.
 pub(crate) fn is_bandwidth(text: &str) -> bool {
-    text.ends_with("B/s")
+    text.ends_with("B/s") || text.ends_with('B')
 }
 
 /// A bandwidth: `500KB/s`, `1MB/s`.

@@ -389,6 +389,7 @@ fn fastcgi(
     if item.is_empty_array() {
         item.report("no server is listed", "at least one address");
     }
+    warn_of_repeated(item, servers.as_deref().unwrap_or_default());
     let default = FastCgiConfig::new(UpstreamAddress::Unix(PathBuf::new()));
     let connections = 1..=4096;
     let choices = [("round-robin", false), ("least-connections", true)];
@@ -412,6 +413,20 @@ fn fastcgi(
         servers: servers.filter(|servers| !servers.is_empty())?,
         ..fastcgi
     })
+}
+
+/// Warns of servers that are listed twice.
+fn warn_of_repeated(item: &ConfigValue<'_>, servers: &[UpstreamAddress]) {
+    let items = match item.is_array() {
+        true => item.items().unwrap_or_default(),
+        false => return,
+    };
+    for (index, (server, item)) in servers.iter().zip(&items).enumerate() {
+        // A list has a few servers, so a search is cheap.
+        if servers[..index].contains(server) {
+            item.warn("the server is listed twice", "each address once");
+        }
+    }
 }
 
 /// Reads a script path; an empty text if the server is a single program.

@@ -3,6 +3,7 @@
 //! The meaning and the defaults of the keys are in [`crate::schema`].
 
 use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::class::{addresses, read_rate};
 use crate::fixed_response::fixed_response;
@@ -10,8 +11,8 @@ use crate::named::absolute_path;
 use crate::reader::{ConfigSection, ConfigSource, ConfigValue, KeyPosition};
 use crate::site_marks::SiteMarks;
 use crate::{
-    ClientField, RequestConditions, RuleAction, RuleConfig, SiteConfig, TrustedProxies,
-    authentication, bandwidth, conditions,
+    AddressPrefix, ClientField, RequestConditions, RuleAction, RuleConfig, SiteConfig,
+    TrustedProxies, authentication, bandwidth, conditions,
 };
 
 /// An access rule, and the position of its action key.
@@ -32,6 +33,12 @@ const ACTIONS: [&str; 10] = [
 ];
 const ALLOWED: &str =
     "one of deny, allow, rate, auth, jwt, forward_auth, fallback, respond, close and log";
+
+/// The last addresses of IPv4 and IPv6.
+const ALL_ONES: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::BROADCAST),
+    IpAddr::V6(Ipv6Addr::from_bits(u128::MAX)),
+];
 
 pub(crate) fn rule(section: ConfigSection<'_>) -> Vec<MarkedRule> {
     let position = section.position.clone();
@@ -134,7 +141,7 @@ fn action(section: &ConfigSection<'_>) -> Option<RuleAction> {
     let item = first?.1;
     match owner? {
         "deny" => deny(&item).map(RuleAction::Deny),
-        "allow" => only_true(&item, RuleAction::Allow),
+        "allow" => allow(&item),
         "close" => only_true(&item, RuleAction::Close),
         "log" => conditions::boolean(&item).map(RuleAction::Log),
         "respond" => fixed_response(&item).map(RuleAction::Respond),
@@ -160,6 +167,14 @@ fn only_true(item: &ConfigValue<'_>, action: RuleAction) -> Option<RuleAction> {
     Some(action)
 }
 
+fn allow(item: &ConfigValue<'_>) -> Option<RuleAction> {
+    if item.value_text().is_some() || item.is_array() {
+        item.refuse("an action", "allow = true, with the clients in addresses");
+        return None;
+    }
+    only_true(item, RuleAction::Allow)
+}
+
 fn deny(item: &ConfigValue<'_>) -> Option<u16> {
     let status = item.read(crate::value::count)?;
     // 401 and 407 need a challenge, 426 a protocol; 499 is for clients that have left.
@@ -173,8 +188,27 @@ fn deny(item: &ConfigValue<'_>) -> Option<u16> {
     is_refusal.then(|| u16::try_from(status).ok()).flatten()
 }
 
+/// Warns of a list that contains every client.
+fn warn_of_all_proxies(section: &ConfigSection<'_>, addresses: &[AddressPrefix]) {
+    let is_every = |prefix: &&AddressPrefix| {
+        let range = prefix.range();
+        range.start().is_unspecified()
+            && range.contains(&ALL_ONES[usize::from(range.start().is_ipv6())])
+    };
+    if let (Some(prefix), Some(item)) = (
+        addresses.iter().find(is_every),
+        section.item("trusted_proxies"),
+    ) {
+        item.warn(
+            format!("{prefix} trusts every client: each can name any address as its own"),
+            "the addresses of the proxies",
+        );
+    }
+}
+
 pub(crate) fn trusted_proxies(section: &ConfigSection<'_>) -> TrustedProxies {
     let addresses = addresses(section, "trusted_proxies");
+    warn_of_all_proxies(section, &addresses);
     if addresses.is_empty() {
         section.only_with("client_field", "trusted_proxies");
         return TrustedProxies::default();

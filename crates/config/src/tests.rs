@@ -11,6 +11,7 @@ mod class;
 mod dynamic;
 mod effective;
 mod include;
+mod likely_mistakes;
 mod secret;
 mod site_rule;
 mod template;

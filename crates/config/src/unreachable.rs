@@ -103,7 +103,7 @@ fn unmet_host(site: &SiteConfig, conditions: &RequestConditions) -> Option<(Stri
 }
 
 /// Whether a host may have both names.
-fn may_overlap(name: &SiteName, other: &SiteName) -> bool {
+pub(crate) fn may_overlap(name: &SiteName, other: &SiteName) -> bool {
     let includes = |name: &SiteName, other: &SiteName| match other {
         SiteName::Exact(host) => name.includes(host.as_bytes()),
         // A host below the other domain stands for all of them.

@@ -111,22 +111,27 @@ pub(crate) fn nearest<'c>(key: &str, candidates: &[&'c str]) -> Option<&'c str> 
         .map(|(_, candidate)| candidate)
 }
 
-/// The Levenshtein distance of two words: characters to insert, remove or replace.
+/// The distance of two words: characters to insert, remove, replace or swap with the next (optimal string alignment).
 fn edit_distance(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
-    // One row of the dynamic programming table: distances from the processed prefix of `from` to each prefix of `to`.
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (index, letter) in from.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = index + 1;
+    let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
+    // The dynamic programming table: distances from each prefix of `from` to each prefix of `to`.
+    let mut rows: Vec<Vec<usize>> = vec![(0..=to.len()).collect()];
+    for (index, letter) in from.iter().enumerate() {
+        let previous = &rows[index];
+        let mut row = vec![index + 1];
         for (column, other) in to.iter().enumerate() {
-            // `diagonal` saves a value of the previous row, which is overwritten below.
-            let replaced = diagonal + usize::from(letter != *other);
-            diagonal = row[column + 1];
-            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
+            let replaced = previous[column] + usize::from(letter != other);
+            let mut distance = replaced.min(previous[column + 1] + 1).min(row[column] + 1);
+            let is_swapped =
+                index > 0 && column > 0 && *letter == to[column - 1] && from[index - 1] == *other;
+            if is_swapped {
+                distance = distance.min(rows[index - 1][column - 1] + 1);
+            }
+            row.push(distance);
         }
+        rows.push(row);
     }
-    row[to.len()]
+    rows[from.len()][to.len()]
 }
 
 #[cfg(test)]
@@ -140,7 +145,7 @@ mod tests {
             ("", "ab", 2),
             ("ab", "", 2),
             ("lisen", "listen", 1),
-            ("lsiten", "listen", 2),
+            ("lsiten", "listen", 1),
             ("a", "b", 1),
         ] {
             assert_eq!(edit_distance(from, to), distance, "{from} {to}");
@@ -155,6 +160,7 @@ mod tests {
             ("Listen", Some("listen")),
             ("listin", Some("listen")),
             ("rot", Some("root")),
+            ("orot", Some("root")),
             ("x", None),
             ("document_root", None),
         ] {

@@ -1,0 +1,101 @@
+//! Warnings of valid settings that are probably mistakes, and messages for common ones.
+
+use super::*;
+
+const ROOT: &str = "[[site]]\nroot = \"/\"\n";
+const TLS: &str = "[site.tls]\nlisten = \"*:443\"\nlocal = true\n";
+
+fn warnings(text: &str) -> String {
+    let config =
+        parse(text, Path::new("f")).unwrap_or_else(|problems| panic!("{}", lines(&problems)));
+    lines(&config.document.warnings)
+}
+
+#[test]
+fn likely_mistakes_are_warned_of() {
+    let route = |to: &str| format!("[[site.route]]\npattern = \"/a/**\"\n{to}\n");
+    for (text, expected) in [
+        (
+            format!("{ROOT}{TLS}client = \"request\"\nclient_ca = \"ca\"\n"),
+            "4:10: site[0].tls.listen: client = \"request\" in [site.tls] asks clients",
+        ),
+        (
+            format!("{ROOT}[[site.rule]]\ndeny = 403\nclient_certificate = false\n"),
+            "3:1: site[0].rule[0]: client_certificate = false holds for all requests",
+        ),
+        (
+            format!("[server]\nhttp3 = true\n{ROOT}"),
+            "1:1: server: http3 has no effect",
+        ),
+        (
+            "[[class]]\nname = \"a\"\nhosts = \"b.example\"\n[[site]]\nnames = [\"a.example\", \"*.c.example\"]\nroot = \"/\"\n".to_owned(),
+            "2:8: class[0].name: hosts: no site has the name b.example",
+        ),
+        (
+            format!(
+                "{ROOT}{}",
+                route("fastcgi = [\"127.0.0.1:9000\", \"127.0.0.1:9001\", \"127.0.0.1:9000\"]")
+            ),
+            "site[0].route[0].fastcgi[2]: the server is listed twice",
+        ),
+        (
+            format!("{ROOT}trusted_proxies = [\"0.0.0.0/0\"]\n"),
+            "site[0].trusted_proxies: 0.0.0.0/0 trusts every client",
+        ),
+        (
+            format!("{ROOT}trusted_proxies = \"::/0\"\n"),
+            "site[0].trusted_proxies: ::/0 trusts every client",
+        ),
+        (
+            format!(
+                "{ROOT}listen = \"*:8080\"\n{}",
+                route("origin = \"http://localhost:8080\"")
+            ),
+            "site[0].route[0].origin: the origin http://localhost:8080 is an address of this site",
+        ),
+    ] {
+        let shown = warnings(&text);
+        assert_eq!(shown.lines().count(), 1, "{text}: {shown}");
+        assert!(shown.contains(expected), "{text}: {shown}");
+    }
+    for text in [
+        format!("{ROOT}{TLS}client = \"request\"\nclient_ca = \"ca\"\nclient_paths = \"/a/**\"\n"),
+        format!(
+            "{ROOT}[[site.rule]]\ndeny = 403\nclient_certificate = false\n{TLS}client = \"request\"\nclient_ca = \"ca\"\n"
+        ),
+        format!(
+            "{ROOT}{}{TLS}client = \"request\"\nclient_ca = \"ca\"\n",
+            route("cgi = \"/cgi\"")
+        ),
+        format!("[server]\nhttp3 = true\n{ROOT}{TLS}"),
+        "[[class]]\nname = \"a\"\nhosts = \"*.b.example\"\n[[site]]\nnames = \"a.b.example\"\nroot = \"/\"\n".to_owned(),
+        format!("[[class]]\nname = \"a\"\nhosts = \"b.example\"\n{ROOT}"),
+        format!("{ROOT}trusted_proxies = [\"0.0.0.0/1\"]\n"),
+        format!(
+            "{ROOT}listen = \"10.0.0.1:8080\"\n{}",
+            route("origin = \"http://127.0.0.1:8080\"")
+        ),
+    ] {
+        assert_eq!(warnings(&text), "", "{text}");
+    }
+}
+
+#[test]
+fn messages_name_the_intended_setting() {
+    let rule = |keys: &str| shown(&format!("{ROOT}[[site.rule]]\n{keys}\n"));
+    for (keys, expected) in [
+        (
+            "allow = \"10.0.0.0/8\"",
+            "allowed: allow = true, with the clients in addresses",
+        ),
+        (
+            "allow = [\"10.0.0.0/8\"]",
+            "allowed: allow = true, with the clients in addresses",
+        ),
+        ("rate = \"1MB\"", "allowed: 1KB/s to 1024GB/s"),
+        ("rate = \"10/s\"\nbrust = 5", "did you mean burst?"),
+    ] {
+        let text = rule(keys);
+        assert!(text.contains(expected), "{keys}: {text}");
+    }
+}
