@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use crate::upstream_status::UpstreamFailure;
+
 /// Whether a server gets requests.
 // The discriminants are the indices in `NAMES`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,7 +103,7 @@ pub struct ServerView {
     /// Idle connections.
     pub idle_connections: u64,
     /// The last failure.
-    pub latest_failure: Option<String>,
+    pub latest_failure: Option<UpstreamFailure>,
 }
 
 /// Why a change was refused. Nothing was changed.

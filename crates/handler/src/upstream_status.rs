@@ -35,7 +35,16 @@ pub struct UpstreamStatus {
     /// Requests that were not retried because their body exceeded the limit for buffering.
     pub unrepeated: u64,
     /// The last failure.
-    pub latest_failure: Option<String>,
+    pub latest_failure: Option<UpstreamFailure>,
+}
+
+/// A failure of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpstreamFailure {
+    /// The reason.
+    pub reason: String,
+    /// The time in seconds since 1970.
+    pub unix_s: u64,
 }
 
 /// Why a request to a server failed: no connection, a timeout, a lost connection, a malformed response, or a status code
@@ -150,8 +159,10 @@ impl UpstreamStatus {
             connections.failed,
             self.unrepeated
         );
-        if let Some(why) = &self.latest_failure {
-            line.push_str(&format!("; latest failure: {why}"));
+        if let Some(failure) = &self.latest_failure {
+            let date = lowroad_http::date::format(failure.unix_s);
+            let date = String::from_utf8_lossy(&date);
+            line.push_str(&format!("; latest failure: {} ({date})", failure.reason));
         }
         line
     }

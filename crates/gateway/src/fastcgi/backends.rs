@@ -11,8 +11,8 @@ use lowroad_handler::operator_notice::OperatorNotice;
 use lowroad_handler::origin_control::ServerMode;
 use lowroad_http::status::StatusCode;
 use lowroad_origin::group::{
-    AttemptOutcome, BalancingPolicy, GroupSettings, MemberId, MemberStatus, NewMember, NoMember,
-    OperatorSettings, PickRequest,
+    AttemptOutcome, BalancingPolicy, CircuitEvent, GroupSettings, MemberId, MemberStatus,
+    NewMember, NoMember, OperatorSettings, PickRequest,
 };
 use lowroad_origin::member_claims::{ClaimChange, ClaimSource, MemberClaims, SourceClaims};
 use lowroad_origin::name_resolution::{self, HostName, MemberFactory, NameWatch, SystemResolver};
@@ -294,7 +294,15 @@ fn group(
     };
     let circuit_notice = notice.clone();
     let on_circuit_event = move |member: &Arc<RouteServer>, event| {
-        if let Some(text) = circuit_text(member.server.name(), event) {
+        // A single client could fill the log.
+        let is_for_one_client = matches!(
+            event,
+            CircuitEvent::Ejected {
+                is_for_one_client: true,
+                ..
+            }
+        );
+        if !is_for_one_client && let Some(text) = circuit_text(member.server.name(), event) {
             circuit_notice(&text, None);
         }
     };

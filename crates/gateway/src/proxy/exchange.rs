@@ -182,6 +182,12 @@ impl ProxyExchange {
         // The response is forwarded, but counts against the member.
         if matches!(head.status.code(), 502..=504) {
             self.evidence = Some(AttemptOutcome::ServerError);
+            let reason = format!(
+                "{} answered with status {}",
+                self.endpoint.name,
+                head.status.code()
+            );
+            self.endpoint.record_failure(&reason);
         }
         // A response to HEAD may declare a length without having a body.
         let is_bodiless = self.method == Method::Head || head.status.is_bodiless();

@@ -309,7 +309,7 @@ impl OriginRegistry {
         let circuit_notice = notice.clone();
         let on_circuit_event = move |endpoint: &Arc<OriginEndpoint>, event| {
             endpoint.counters.count_circuit_event(event);
-            if let Some(text) = circuit_text(&endpoint.name, event) {
+            if let Some(text) = endpoint.circuit_text(event) {
                 circuit_notice(&text, None);
             }
         };
@@ -552,17 +552,20 @@ pub fn lookup_text(server: &str, failure: Option<&str>) -> String {
     }
 }
 
-/// The log line for a change of a server's circuit breaker. `None` if it affects one client only: that client could fill
-/// the log.
+/// The log line for a change of a server's circuit breaker. `None` for a recovery that affects one client only.
 pub fn circuit_text(server: &str, event: CircuitEvent) -> Option<String> {
     match event {
         CircuitEvent::Ejected {
             for_ms,
-            is_for_one_client: false,
+            is_for_one_client,
         } => {
             let seconds = for_ms as f64 / 1000.0;
+            let scope = match is_for_one_client {
+                true => ", for one client only,",
+                false => "",
+            };
             Some(format!(
-                "{server}: ejected for {seconds} s after failed requests"
+                "{server}: ejected for {seconds} s{scope} after failed requests"
             ))
         }
         CircuitEvent::Recovered {
@@ -570,7 +573,7 @@ pub fn circuit_text(server: &str, event: CircuitEvent) -> Option<String> {
         } => Some(format!(
             "{server}: a trial request succeeded, so the server gets requests again"
         )),
-        CircuitEvent::Ejected { .. } | CircuitEvent::Recovered { .. } => None,
+        CircuitEvent::Recovered { .. } => None,
     }
 }
 

@@ -4,17 +4,21 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use lowroad_config::{HashBy, OriginProtocol};
 use lowroad_engine::WorkerHandle;
 use lowroad_handler::operator_notice::NoticeLimit;
 use lowroad_handler::origin_control::ServerMode;
 use lowroad_handler::upstream_status::{
-    HealthCounts, UpstreamConnections, UpstreamMember, UpstreamReport, UpstreamStatus,
+    HealthCounts, UpstreamConnections, UpstreamFailure, UpstreamMember, UpstreamReport,
+    UpstreamStatus,
 };
 use lowroad_handler::{HandlerRequest, HandlerResponse, RouteProbe};
 use lowroad_http::fields::FieldLines;
-use lowroad_origin::group::{MemberId, MemberMode, MemberStatus, NoMember, PickRequest, hash_of};
+use lowroad_origin::group::{
+    CircuitEvent, MemberId, MemberMode, MemberStatus, NoMember, PickRequest, hash_of,
+};
 use lowroad_origin::name_resolution::{self, NameWatch};
 use lowroad_origin::{ConnectionPool, LimitClaim, SharedConnections, Upstream, UpstreamAttempt};
 
@@ -22,7 +26,7 @@ use super::endpoint_counters::EndpointCounters;
 use super::h2::H2Link;
 use super::link::{OriginConnector, unix_s};
 use super::live_changes::SharedMode;
-use super::origins::GroupMembers;
+use super::origins::{GroupMembers, circuit_text};
 use super::sticky::{SessionCookie, SessionCounters, SessionServer, StickySessions};
 
 /// An origin server at one address.
@@ -43,7 +47,10 @@ pub struct OriginEndpoint {
     /// Limits the notices that another server is tried.
     pub retry_notices: NoticeLimit,
     /// The latest failure, for status reports.
-    last_failure: Mutex<Option<Box<str>>>,
+    last_failure: Mutex<Option<UpstreamFailure>>,
+    /// Limits the notices of ejections that concern one client: it could fill the log.
+    ejection_notices: NoticeLimit,
+    created: Instant,
     /// The tag in cookies of sticky sessions; 0 without them.
     pub session_tag: u64,
 }
@@ -84,6 +91,8 @@ impl OriginEndpoint {
             counters,
             retry_notices: NoticeLimit::default(),
             last_failure: Mutex::default(),
+            ejection_notices: NoticeLimit::default(),
+            created: Instant::now(),
             session_tag: 0,
         }
     }
@@ -103,15 +112,41 @@ impl OriginEndpoint {
 
     /// Records a failure, for status reports.
     pub fn record_failure(&self, reason: &str) {
-        *self.last_failure() = Some(reason.into());
+        *self.last_failure() = Some(UpstreamFailure {
+            reason: reason.to_owned(),
+            unix_s: unix_s(),
+        });
     }
 
     /// The latest failure.
-    pub fn latest_failure(&self) -> Option<String> {
-        self.last_failure().as_deref().map(str::to_owned)
+    pub fn latest_failure(&self) -> Option<UpstreamFailure> {
+        self.last_failure().clone()
     }
 
-    fn last_failure(&self) -> MutexGuard<'_, Option<Box<str>>> {
+    /// The log line for a change of the server's circuit breaker; `None` to write nothing.
+    pub fn circuit_text(&self, event: CircuitEvent) -> Option<String> {
+        let text = circuit_text(&self.name, event)?;
+        let CircuitEvent::Ejected {
+            is_for_one_client, ..
+        } = event
+        else {
+            return Some(text);
+        };
+        // The failure that ejects a server is recorded before its outcome.
+        let text = match self.latest_failure() {
+            Some(failure) => format!("{text}; the latest failure: {}", failure.reason),
+            None => text,
+        };
+        match is_for_one_client {
+            true => {
+                let now_ms = self.created.elapsed().as_millis() as u64;
+                self.ejection_notices.admit(&text, now_ms)
+            }
+            false => Some(text),
+        }
+    }
+
+    fn last_failure(&self) -> MutexGuard<'_, Option<UpstreamFailure>> {
         self.last_failure
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

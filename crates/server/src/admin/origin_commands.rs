@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lowroad_http::method::Method;
+use lowroad_log::civil_date;
 use serde_json::{Value, json};
 
 use super::commands::send_json;
@@ -181,6 +182,9 @@ fn server_line(origin: &str, server: &Value) -> String {
     line += &format!(", {} connections", server["connections"]);
     if let Some(failure) = server["latest_failure"].as_str() {
         line += &format!("; latest failure: {failure}");
+        if let Some(unix_s) = server["latest_failure_s"].as_u64() {
+            line += &format!(" ({}Z)", civil_date::rfc3339_seconds(unix_s));
+        }
     }
     // Addresses and failures are foreign texts: a line break in them must not imitate another server.
     terminal_output::visible(&line.replace(['\n', '\t'], " ")) + "\n"
@@ -222,9 +226,10 @@ mod tests {
         server["weight"] = 1.into();
         server["added"] = true.into();
         server["latest_failure"] = "refused".into();
+        server["latest_failure_s"] = 86_400.into();
         assert_eq!(
             server_line("app", &server),
-            "app 10.0.0.1:80: state force, health down, added, weight 1, 1 connections; latest failure: refused\n"
+            "app 10.0.0.1:80: state force, health down, added, weight 1, 1 connections; latest failure: refused (1970-01-02T00:00:00Z)\n"
         );
         assert_eq!(
             server_path("http://a:1", "unix:/x"),

@@ -33,7 +33,8 @@ impl SnapshotNotes {
                 "server": labels.server,
                 "state": server.mode.as_str(),
                 "health": health,
-                "latest_failure": server.latest_failure,
+                "latest_failure": server.latest_failure.as_ref().map(|it| &it.reason),
+                "latest_failure_s": server.latest_failure.as_ref().map(|it| it.unix_s),
             })
         });
         let certificates = certificates::list(running).into_iter().map(|it| {

@@ -267,6 +267,8 @@ fn server_state(view: &ServerView) -> Value {
     state["requests"] = view.requests.into();
     state["connections"] = view.connections.into();
     state["idle_connections"] = view.idle_connections.into();
-    state["latest_failure"] = view.latest_failure.clone().into();
+    let failure = view.latest_failure.as_ref();
+    state["latest_failure"] = failure.map(|it| it.reason.as_str()).into();
+    state["latest_failure_s"] = failure.map(|it| it.unix_s).into();
     state
 }
