@@ -26,6 +26,7 @@ pub(crate) fn admin(section: ConfigSection<'_>) -> (AdminConfig, AdminMarks) {
         token_file: file("token_file"),
         read_token_file: file("read_token_file"),
         tls: tls(&section),
+        changes: file("changes"),
     };
     for (key, file_key) in [("token", "token_file"), ("read_token", "read_token_file")] {
         if is_set(key) && is_set(file_key) {

@@ -20,6 +20,7 @@ pub mod http_client;
 pub mod listeners;
 mod operations;
 pub mod origin_commands;
+mod persistence;
 mod problem;
 mod relay_session;
 mod request_body;

@@ -45,6 +45,7 @@ mod module_template;
 mod process;
 mod reload;
 mod running_server;
+mod saved_changes;
 mod scaffold;
 mod secret_file;
 #[cfg(any(feature = "image", feature = "softirq"))]
@@ -73,6 +74,7 @@ use lowroad_handler::allocator::MimallocAllocator;
 use lowroad_handler::memory::CountingAllocator;
 use lowroad_privileges::starter::{self, ProgramStart};
 
+use admin::origin_commands::OriginOutcome;
 use cli::{CliCommand, CommandLine};
 use process::ServerStart;
 use upgrade::predecessor::Predecessor;
@@ -177,7 +179,10 @@ fn run(command: CliCommand) -> ExitCode {
         CliCommand::ManPages { folder } => man_pages::pages(&folder),
         CliCommand::Reload(args) => admin::reload(&args),
         CliCommand::Maintenance(args) => admin::maintenance(&args),
-        CliCommand::Origin(args) => admin::origin_commands::run(&args),
+        CliCommand::Origin(args) => match admin::origin_commands::run(&args) {
+            Ok(OriginOutcome::StillBusy) => return ExitCode::from(config_check::WARNINGS_CODE),
+            changed => changed.map(|_| ()),
+        },
         CliCommand::Deny(args) => admin::deny_commands::run(&args),
         CliCommand::Upgrade(args) => admin::upgrade(&args),
         CliCommand::Stop(args) => admin::stop(&args),

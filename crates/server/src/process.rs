@@ -25,6 +25,7 @@ use lowroad_engine::helper_pool::HelperPool;
 use lowroad_files::file_fetcher::FileFetcher;
 use lowroad_files::file_loader::FileLoader;
 use lowroad_handler::secrets;
+use lowroad_log::LogLevel;
 use lowroad_privileges::starter::ProgramStart;
 use lowroad_privileges::thread_filter::ThreadFilter;
 use lowroad_routes::applications::ApplicationSet;
@@ -36,12 +37,14 @@ use lowroad_store::watch::FolderWatcher;
 
 use self::privileged_parts::{PrivilegedParts, SharedParts};
 use self::worker_threads::WorkerStart;
+use crate::deny_list::DenyList;
 use crate::events::MainEvent;
 use crate::level::ConnectionInterceptor;
 use crate::level_sites::LevelSites;
 use crate::main_loop::{self, ProcessEnvironment};
 use crate::reload::ReloadCounts;
 use crate::running_server::{RunningServer, lock, update_applications};
+use crate::saved_changes::SavedChanges;
 use crate::start_settings::StartSettings;
 use crate::upgrade::control::UpgradeControl;
 use crate::upgrade::messages::ToSuccessor;
@@ -98,6 +101,8 @@ pub fn run(mut config: Config, mut start: ServerStart<'_>) -> Result<(), String>
     // The number of processors may have changed since the sockets were opened, one for each worker.
     let drivers = worker_threads::drivers(new_sockets.len(), &helpers).map_err(text)?;
     let (sender, events) = channel();
+    let mut shared = shared;
+    let saved = saved_changes(&config, &mut shared, predecessor.is_some());
     let mut running = shared_state(config, shared, &helpers, &drivers, thread_filter.as_ref())?;
     disk_cache::open(&running, disk_folder, &helpers).map_err(text)?;
     for site in predecessor.iter().flat_map(|it| &it.maintenance) {
@@ -108,6 +113,7 @@ pub fn run(mut config: Config, mut start: ServerStart<'_>) -> Result<(), String>
     running.sinks = logs.sinks();
     running.log_rotations_failed = logs.rotations_failed();
     running.traces = traces.as_ref().map(|traces| traces.queue().clone());
+    apply_saved(&running, &saved);
     if let Some(level) = &running.softirq {
         level.set_sites(LevelSites::new(&running));
     }
@@ -196,6 +202,34 @@ pub fn run(mut config: Config, mut start: ServerStart<'_>) -> Result<(), String>
     drop(admin);
     logs.close();
     Ok(())
+}
+
+/// Reads the changes of operators that survive restarts, after root is given up: the server's user can change the file.
+fn saved_changes(config: &Config, parts: &mut SharedParts, has_predecessor: bool) -> SavedChanges {
+    let Some(path) = &config.admin.changes else {
+        return SavedChanges::default();
+    };
+    let saved = SavedChanges::load(path, &parts.logger);
+    // The predecessor has applied the file at its start, and knows later changes.
+    if !has_predecessor {
+        parts.origin_changes = saved.server_changes();
+        parts.deny = DenyList::from_records(&saved.deny);
+    }
+    // An upgrade does not hand over the level.
+    if let Some(level) = saved.log_level.as_deref().and_then(LogLevel::from_name) {
+        parts.logger.set_level(level);
+    }
+    saved
+}
+
+/// Applies the saved changes that need the parts of the server, and names those without effect.
+fn apply_saved(running: &RunningServer, saved: &SavedChanges) {
+    if let (Some(queue), Some(share)) = (&running.traces, saved.trace_sample) {
+        queue.rate().set_millionths((share * 1e6).round() as u32);
+    }
+    if let Some(control) = running.handler_runtime.origin_control() {
+        saved.warn_about_unknown_servers(control, &running.logger);
+    }
 }
 
 /// Starts the supervised applications, except those that the predecessor runs. Returns whether there are any of these.

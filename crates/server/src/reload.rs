@@ -71,6 +71,10 @@ pub fn reload(
             lock(running).reloads.count(true);
             let mut text = format!("reload {number}: {} is in force", source.display());
             logger.info(format_args!("{text}"));
+            // These are in the log already.
+            for warning in &previous.warnings {
+                text = format!("{text}\nwarning: {warning}");
+            }
             for note in previous.restart_note.iter().chain(&open_secrets) {
                 logger.warn(format_args!("{note}"));
                 text = format!("{text}\n{note}");
@@ -184,6 +188,8 @@ fn serve(running: &mut RunningServer, sites: Arc<SiteTable>) -> DrainingWorkers 
 struct PreviousConfig {
     /// The changes that are not in force.
     restart_note: Option<String>,
+    /// The warnings about the new configuration.
+    warnings: Vec<String>,
     sites: Arc<SiteTable>,
     application_changes: ApplicationChanges,
 }
@@ -205,6 +211,7 @@ struct PreparedConfig {
     sites: SiteTable,
     tls: TlsListeners,
     handlers: OpenedKinds,
+    warnings: Vec<String>,
 }
 
 fn apply(
@@ -212,7 +219,9 @@ fn apply(
     config: Config,
     is_ending: &dyn Fn() -> bool,
 ) -> Result<PreviousConfig, String> {
-    let prepared = prepare(&mut lock(running), config)?;
+    // The lock is released at the end of the statement.
+    let mut prepared = prepare(&mut lock(running), config)?;
+    let warnings = std::mem::take(&mut prepared.warnings);
     let applications = &prepared.config.applications;
     // The lock is not held: applications may start slowly, and the admin service must answer in the meantime.
     let application_changes =
@@ -234,6 +243,7 @@ fn apply(
     }
     Ok(PreviousConfig {
         restart_note,
+        warnings,
         sites,
         application_changes,
     })
@@ -265,15 +275,15 @@ fn prepare(running: &mut RunningServer, config: Config) -> Result<PreparedConfig
             );
             let sites = sites.map_err(|error| error.to_string())?;
             // Warnings do not prevent the configuration from being used.
-            for warning in &config.document.warnings {
+            let warnings = config.document.warnings.iter().map(ToString::to_string);
+            let faults = sites.faults();
+            let warnings: Vec<String> = warnings.chain(faults).collect();
+            for warning in &warnings {
                 running.logger.warn(format_args!("{warning}"));
             }
-            for fault in sites.faults() {
-                running.logger.warn(format_args!("{fault}"));
-            }
-            Ok((sites, tls, handler_set.kinds()))
+            Ok((sites, tls, handler_set.kinds(), warnings))
         });
-    let (sites, tls, handlers) = sites.inspect_err(|_| {
+    let (sites, tls, handlers, warnings) = sites.inspect_err(|_| {
         running.listeners.close_unused_datagrams(&running.config);
         running.listeners.close_unused(&running.config);
     })?;
@@ -284,6 +294,7 @@ fn prepare(running: &mut RunningServer, config: Config) -> Result<PreparedConfig
         sites,
         tls,
         handlers,
+        warnings,
     })
 }
 
@@ -295,6 +306,7 @@ fn activate(running: &mut RunningServer, prepared: PreparedConfig) -> DrainingWo
         sites,
         tls,
         handlers,
+        warnings: _,
     } = prepared;
     let settings = limits::settings(&config, &running.listeners, running.fd_limit);
     let settings = Arc::new(settings);

@@ -66,6 +66,11 @@ Prometheus and for other machines. [Observing a server](../observe.md) describes
             "The subjects of client certificates that permit everything, as in RFC 4514, such as `\"CN=deploy,O=Example\"`; a refusal (403) shows the subject of the client. Other clients of `client_ca` also need the token of `token_file` for changes.",
         )
         .only_with(&["client_ca"]),
+        KeyReference::optional(
+            "changes",
+            "path",
+            "The file of operators' changes that survive a restart, such as `/var/lib/lowroad/changes.json`: those made with `--persist`, or with `\"persist\": true` in the request (`?persist=true` without a body). The server writes it, so its user must be able to write to the folder.",
+        ),
     ],
     notes: r#"
 Clients send `Authorization: Bearer TOKEN`, unless their certificate suffices. A missing or wrong token gets 401. An address that sends more than 10 wrong tokens in a minute
@@ -93,5 +98,13 @@ full_clients = "CN=deploy,O=Example"
 [[site]]
 root = "/srv/www"
 ```
+
+**Changes at run time.** `lowroad deny add ADDRESS` (`--for 10m`) refuses an address or a prefix before TLS, and closes its open connections; `lowroad deny list` and
+`remove` belong to it. It concerns addresses of connections: of a client behind a proxy only with the PROXY protocol; a [rule](site-rule.md) knows `X-Forwarded-For`.
+Neither the admin service nor the [fast path](../softirq.md) use the list. It has at most 10,000 entries; `lowroad_connections_denied_total` counts refusals.
+
+Changes of [origins](origin.md#servers-at-run-time), of the deny list and of the log's level (`PATCH /v1/log`) survive reloads, those of origins and the deny list also
+upgrades. With `--persist` they survive restarts: the file names origins and servers, and applies to the configuration of that start. A change without
+`--persist` leaves the file as it is. The log names entries that are damaged or have no origin; they are skipped.
 "#,
 };

@@ -131,11 +131,12 @@ check = { path = "/healthz", interval = "2s" }
 |---|---|
 | `lowroad origin list` | lists servers with state, health, weight, requests and the last failure |
 | `lowroad origin drain app 10.0.0.1:3000` | no new requests, except those of [sticky sessions](origin-sticky.md) that belong to it |
-| `lowroad origin down app 10.0.0.1:3000 --wait` | no new requests, for maintenance; with `--wait`, also of `drain`, the command ends with the server's last request, at most after 60 s (`--wait=5m`) |
+| `lowroad origin down app 10.0.0.1:3000 --wait` | no new requests, for maintenance; with `--wait`, also of `drain`, the command ends with the server's last request, at most after 60 s (`--wait 5m`; exit status 3 if it still has some) |
 | `lowroad origin ready app 10.0.0.1:3000` | ends `drain`, `down` and `force`: requests while its checks and requests succeed |
 | `lowroad origin force app 10.0.0.1:3000` | requests even if it fails its checks |
 | `lowroad origin weight app 10.0.0.1:3000 10` | another weight; `configured`: that of the configuration |
 | `lowroad origin add app 10.0.0.3:3000` | adds a server at an address, at most 256; `remove` removes it |
+| with `--persist` | the change survives restarts ([`changes`](admin.md)) |
 
 Equal addresses are one server: `[::ffff:10.0.0.1]` is `10.0.0.1`, `0.0.0.0` and `[::]` are `127.0.0.1` and `[::1]`, and names may resolve to the same
 address. Its weight is that of the first address in the configuration, else of the first name, else of `add`. If a reload finds an added server in the

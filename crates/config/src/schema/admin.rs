@@ -4,7 +4,8 @@ use crate::secret::SecretText;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// The admin service for other machines and for tools without access to the Unix socket. `[admin]`
+/// The admin service: on TCP, for other machines and for tools without access to the Unix socket, and the file of its
+/// changes. `[admin]`
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdminConfig {
     /// The address at which the service listens; None: on the Unix socket only. Never set without a token or
@@ -20,6 +21,8 @@ pub struct AdminConfig {
     pub read_token_file: Option<PathBuf>,
     /// TLS at the address; None: clear text.
     pub tls: Option<AdminTlsConfig>,
+    /// The file of the changes of operators that survive restarts; None: all end with a restart.
+    pub changes: Option<PathBuf>,
 }
 
 /// TLS at the address of the admin service.

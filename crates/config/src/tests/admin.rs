@@ -104,7 +104,7 @@ fn admin_tls_is_read_and_checked() {
 fn admin_mistakes_are_reported_with_position() {
     assert_eq!(
         shown(&in_site("[admin]\nlisen = \"127.0.0.1:9145\"")),
-        "4:1: admin.lisen: unknown key; did you mean listen? (allowed: listen, token, read_token, token_file, read_token_file, certificate, key, client_ca, full_clients)"
+        "4:1: admin.lisen: unknown key; did you mean listen? (allowed: listen, token, read_token, token_file, read_token_file, certificate, key, client_ca, full_clients, changes)"
     );
     assert!(
         shown(&in_site(

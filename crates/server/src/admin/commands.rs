@@ -15,6 +15,7 @@ use super::http_client::{self, AdminResponse};
 use super::operations::encoded;
 use super::server_search::{
     FoundSockets, connect_failure, find_sockets, listener_process, no_server, only_socket,
+    remove_if_dead,
 };
 use crate::cli::ExplainArgs;
 use crate::cli::servers::{ControlArgs, MaintenanceArgs, MaintenanceSwitch, PurgeArgs};
@@ -257,19 +258,25 @@ pub fn upgrade(args: &ControlArgs) -> Result<(), String> {
 /// # Errors
 /// When there is not exactly one server.
 pub fn stop(args: &ControlArgs) -> Result<(), String> {
-    let response = send_command(args, "/v1/stop")?;
+    let path = only_socket(args.admin.as_deref())?;
+    let response = send_command_to(&path, "/v1/stop")?;
     // The server's end cuts its response off.
     let process = response.into_text()?;
+    // A server that has given up root can't remove its socket from root's folder.
+    remove_if_dead(&path);
     terminal_output::out(format_args!("process {} has ended\n", process.trim()))
 }
 
 /// Sends a command to the only running server, and waits for its response without a timeout.
 fn send_command(args: &ControlArgs, target: &str) -> Result<AdminResponse, String> {
     // Commands that change a server are never sent to several by accident.
-    let path = only_socket(args.admin.as_deref())?;
+    send_command_to(&only_socket(args.admin.as_deref())?, target)
+}
+
+fn send_command_to(path: &Path, target: &str) -> Result<AdminResponse, String> {
     // No timeout: applications of a new configuration, or a drain, may take long.
-    http_client::call(&path, Method::Post, target, None)
-        .map_err(|error| connect_failure(&path, &error))
+    http_client::call(path, Method::Post, target, None)
+        .map_err(|error| connect_failure(path, &error))
 }
 
 /// Returns each running server's response to `lowroad status`.

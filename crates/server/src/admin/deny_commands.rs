@@ -26,12 +26,12 @@ pub fn run(args: &DenyArgs) -> Result<(), String> {
                 Some(duration) => json!({ "address": address, "for": duration }),
                 None => json!({ "address": address }),
             });
-            let patch = json!({ "add": entries.collect::<Vec<Value>>() });
+            let patch = json!({ "add": entries.collect::<Vec<Value>>(), "persist": args.persist });
             send_json(admin, Method::Patch, TARGET, Some(&patch))?
         }
         DenyCommand::Remove { addresses } => {
             // All of them or none: the server refuses the request if one is unknown.
-            let patch = json!({ "remove": addresses });
+            let patch = json!({ "remove": addresses, "persist": args.persist });
             send_json(admin, Method::Patch, TARGET, Some(&patch))?
         }
     };

@@ -16,13 +16,54 @@ use crate::terminal_output;
 /// The interval of checks for the end of requests.
 const WAIT_INTERVAL: Duration = Duration::from_millis(100);
 
+/// The outcome of `lowroad origin`.
+pub enum OriginOutcome {
+    /// The command is done.
+    Done,
+    /// The servers have left the rotation, but had requests when the time of `--wait` was over.
+    StillBusy,
+}
+
+/// The server that a command changes, and whether the change survives a restart.
+#[derive(Clone, Copy)]
+struct ChangeTarget<'a> {
+    admin: Option<&'a Path>,
+    persist: bool,
+}
+
+impl ChangeTarget<'_> {
+    /// Adds `persist` to the body of a change. Earlier versions of the server don't know the member, so that it is left out
+    /// if it has no effect.
+    fn mark(&self, body: &mut Value) {
+        if self.persist {
+            body["persist"] = true.into();
+        }
+    }
+}
+
 /// `lowroad origin`.
 ///
 /// # Errors
 /// There is no such origin or server, the change was refused, or there is not exactly one running server.
-pub fn run(args: &OriginArgs) -> Result<(), String> {
-    let admin = args.admin.as_deref();
+pub fn run(args: &OriginArgs) -> Result<OriginOutcome, String> {
+    let target = ChangeTarget {
+        admin: args.admin.as_deref(),
+        persist: args.persist,
+    };
+    // The wait begins after the last server has left the rotation.
+    perform(target, &args.command)?;
     match &args.command {
+        OriginCommand::Drain(leave) | OriginCommand::Down(leave) => {
+            wait_for_requests(target.admin, leave)
+        }
+        _ => Ok(OriginOutcome::Done),
+    }
+}
+
+/// Performs a command, without waiting.
+fn perform(target: ChangeTarget<'_>, command: &OriginCommand) -> Result<(), String> {
+    let ChangeTarget { admin, persist } = target;
+    match command {
         OriginCommand::List => {
             let answer = send_json(admin, Method::Get, "/v1/origins", None)?;
             print(list(&answer, "origins"))
@@ -30,55 +71,46 @@ pub fn run(args: &OriginArgs) -> Result<(), String> {
         OriginCommand::Show { origin } => {
             print([&send_json(admin, Method::Get, &origin_path(origin), None)?])
         }
-        OriginCommand::Drain(leave) => leave_rotation(admin, leave, "drain"),
-        OriginCommand::Down(leave) => leave_rotation(admin, leave, "down"),
-        OriginCommand::Ready(servers) => set_state(admin, servers, "ready").map(drop),
-        OriginCommand::Force(servers) => set_state(admin, servers, "force").map(drop),
+        OriginCommand::Drain(LeaveArgs { servers, .. }) => set_state(target, servers, "drain"),
+        OriginCommand::Down(LeaveArgs { servers, .. }) => set_state(target, servers, "down"),
+        OriginCommand::Ready(servers) => set_state(target, servers, "ready"),
+        OriginCommand::Force(servers) => set_state(target, servers, "force"),
         OriginCommand::Weight {
             origin,
             address,
             weight,
-        } => change(admin, origin, address, &json!({ "weight": weight.0 })),
+        } => change(target, origin, address, json!({ "weight": weight.0 })),
         OriginCommand::Add {
             origin,
             address,
             weight,
             backup,
         } => {
-            let server = json!({ "address": address, "weight": weight, "backup": backup });
-            let target = format!("{}/servers", origin_path(origin));
-            print([&send_json(admin, Method::Post, &target, Some(&server))?])
+            let mut server = json!({ "address": address, "weight": weight, "backup": backup });
+            target.mark(&mut server);
+            let servers = format!("{}/servers", origin_path(origin));
+            print([&send_json(admin, Method::Post, &servers, Some(&server))?])
         }
         OriginCommand::Remove { origin, address } => {
-            let target = server_path(origin, address);
+            let target = format!("{}?persist={persist}", server_path(origin, address));
             print([&send_json(admin, Method::Delete, &target, None)?])
         }
     }
 }
 
-/// Takes servers out of rotation, and optionally waits for the end of their requests.
-fn leave_rotation(admin: Option<&Path>, leave: &LeaveArgs, state: &str) -> Result<(), String> {
-    let addresses = set_state(admin, &leave.servers, state)?;
-    match leave.wait {
-        Some(timeout) => wait_for_requests(admin, &leave.servers.origin, &addresses, timeout),
-        None => Ok(()),
+/// The addresses of the servers that a command names.
+fn addresses(admin: Option<&Path>, servers: &ServerArgs) -> Result<Vec<String>, String> {
+    if let Some(address) = &servers.address {
+        return Ok(vec![address.clone()]);
     }
+    let origin = send_json(admin, Method::Get, &origin_path(&servers.origin), None)?;
+    let addresses = list(&origin, "servers").map(|server| text(server, "address"));
+    Ok(addresses.collect())
 }
 
-/// Sets the state of one server, or of all servers of an origin. Returns their addresses.
-fn set_state(
-    admin: Option<&Path>,
-    servers: &ServerArgs,
-    state: &str,
-) -> Result<Vec<String>, String> {
-    let addresses = match &servers.address {
-        Some(address) => vec![address.clone()],
-        None => {
-            let origin = send_json(admin, Method::Get, &origin_path(&servers.origin), None)?;
-            let addresses = list(&origin, "servers").map(|server| text(server, "address"));
-            addresses.collect()
-        }
-    };
+/// Sets the state of one server, or of all servers of an origin.
+fn set_state(target: ChangeTarget<'_>, servers: &ServerArgs, state: &str) -> Result<(), String> {
+    let addresses = addresses(target.admin, servers)?;
     // A forgotten address would take the whole origin out of service.
     if addresses.len() > 1 && !servers.all {
         return Err(format!(
@@ -90,18 +122,18 @@ fn set_state(
     }
     // One after another: if one is refused, those before it are changed, and have been printed.
     for address in &addresses {
-        change(admin, &servers.origin, address, &json!({ "state": state }))?;
+        change(target, &servers.origin, address, json!({ "state": state }))?;
     }
-    Ok(addresses)
+    Ok(())
 }
 
-/// Waits until servers have no requests.
-fn wait_for_requests(
-    admin: Option<&Path>,
-    origin: &str,
-    addresses: &[String],
-    timeout: Duration,
-) -> Result<(), String> {
+/// Waits until the servers have no requests, if the command says so.
+fn wait_for_requests(admin: Option<&Path>, leave: &LeaveArgs) -> Result<OriginOutcome, String> {
+    let Some(timeout) = leave.wait else {
+        return Ok(OriginOutcome::Done);
+    };
+    let origin = &leave.servers.origin;
+    let addresses = addresses(admin, &leave.servers)?;
     let started = Instant::now();
     loop {
         let view = send_json(admin, Method::Get, &origin_path(origin), None)?;
@@ -109,15 +141,17 @@ fn wait_for_requests(
         let mut servers =
             list(&view, "servers").filter(|it| addresses.contains(&text(it, "address")));
         let Some(busy) = servers.find(|server| requests(server) > 0) else {
-            return Ok(());
+            return Ok(OriginOutcome::Done);
         };
         if started.elapsed() >= timeout {
-            return Err(format!(
-                "{origin} {} still has {} requests after {} s",
+            terminal_output::note(format_args!(
+                "{origin} {} still has {} after {} s",
                 text(busy, "address"),
-                requests(busy),
+                request_count(requests(busy)),
                 timeout.as_secs_f64()
             ));
+            // The change itself has succeeded, so this is no failure.
+            return Ok(OriginOutcome::StillBusy);
         }
         thread::sleep(WAIT_INTERVAL);
     }
@@ -130,10 +164,23 @@ fn requests(server: &Value) -> u64 {
 }
 
 /// Changes a server, and prints its new state.
-fn change(admin: Option<&Path>, origin: &str, address: &str, patch: &Value) -> Result<(), String> {
-    let target = server_path(origin, address);
-    let server = send_json(admin, Method::Patch, &target, Some(patch))?;
+fn change(
+    target: ChangeTarget<'_>,
+    origin: &str,
+    address: &str,
+    mut patch: Value,
+) -> Result<(), String> {
+    target.mark(&mut patch);
+    let path = server_path(origin, address);
+    let server = send_json(target.admin, Method::Patch, &path, Some(&patch))?;
     terminal_output::out(server_line(origin, &server))
+}
+
+fn request_count(count: u64) -> String {
+    match count {
+        1 => "1 request".to_owned(),
+        _ => format!("{count} requests"),
+    }
 }
 
 fn origin_path(origin: &str) -> String {
@@ -177,9 +224,12 @@ fn server_line(origin: &str, server: &Value) -> String {
         line += &format!(" (configured: {})", server["configured_weight"]);
     }
     if let Some(requests) = server["requests"].as_u64() {
-        line += &format!(", {requests} requests");
+        line += &format!(", {}", request_count(requests));
     }
-    line += &format!(", {} connections", server["connections"]);
+    match server["connections"].as_u64() {
+        Some(1) => line += ", 1 connection",
+        _ => line += &format!(", {} connections", server["connections"]),
+    }
     if let Some(failure) = server["latest_failure"].as_str() {
         line += &format!("; latest failure: {failure}");
         if let Some(unix_s) = server["latest_failure_s"].as_u64() {
@@ -211,7 +261,7 @@ mod tests {
         });
         assert_eq!(
             server_line("app", &server),
-            "app 10.0.0.1:80: state drain, health up, weight 3 (configured: 1), 2 requests, 1 connections\n"
+            "app 10.0.0.1:80: state drain, health up, weight 3 (configured: 1), 2 requests, 1 connection\n"
         );
         server["address"] = "unix:/a\u{9b}2J\nb".into();
         let line = server_line("app\u{202e}", &server);
@@ -229,7 +279,7 @@ mod tests {
         server["latest_failure_s"] = 86_400.into();
         assert_eq!(
             server_line("app", &server),
-            "app 10.0.0.1:80: state force, health down, added, weight 1, 1 connections; latest failure: refused (1970-01-02T00:00:00Z)\n"
+            "app 10.0.0.1:80: state force, health down, added, weight 1, 1 connection; latest failure: refused (1970-01-02T00:00:00Z)\n"
         );
         assert_eq!(
             server_path("http://a:1", "unix:/x"),

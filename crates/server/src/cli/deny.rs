@@ -13,6 +13,9 @@ pub struct DenyArgs {
     /// The server's admin socket, if it is not at the default path, or several servers run
     #[arg(long, value_name = "PATH", global = true)]
     pub admin: Option<PathBuf>,
+    /// Keep the change after a restart: writes it to the file `changes` of [admin]
+    #[arg(long, global = true)]
+    pub persist: bool,
 }
 
 /// The commands of `lowroad deny`.

@@ -14,6 +14,9 @@ pub struct OriginArgs {
     /// The server's admin socket, if it is not at the default path, or several servers run
     #[arg(long, value_name = "PATH", global = true)]
     pub admin: Option<PathBuf>,
+    /// Keep the change after a restart: writes it to the file `changes` of [admin]
+    #[arg(long, global = true)]
+    pub persist: bool,
 }
 
 /// The commands of `lowroad origin`.
@@ -98,7 +101,6 @@ pub struct LeaveArgs {
         long,
         value_name = "TIME",
         num_args = 0..=1,
-        require_equals = true,
         default_missing_value = "60s",
         value_parser = wait_time
     )]
@@ -106,7 +108,9 @@ pub struct LeaveArgs {
 }
 
 fn wait_time(text: &str) -> Result<Duration, String> {
-    let ms = lowroad_config::value::duration_ms(text).map_err(|error| error.to_string())?;
+    // `--wait ADDRESS` seems to be a time, too.
+    let ms = lowroad_config::value::duration_ms(text)
+        .map_err(|error| format!("write --wait at the end, or with a time: {error}"))?;
     Ok(Duration::from_millis(ms))
 }
 

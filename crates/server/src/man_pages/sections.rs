@@ -65,6 +65,22 @@ The command line is wrong.
 Warnings only: the server would start.
 ";
 
+const EXIT_STATUS_OF_WAIT: &str = "\
+.SH EXIT STATUS
+.TP
+.B 0
+Success; with \\fB--wait\\fR, the servers have no requests.
+.TP
+.B 1
+Failure; standard error has the reason.
+.TP
+.B 2
+The command line is wrong.
+.TP
+.B 3
+The servers get no new requests, but had some in progress when the time of \\fB--wait\\fR was over.
+";
+
 const EXIT_STATUS_OF_LOG: &str = "\
 .SH EXIT STATUS
 .TP
@@ -249,10 +265,16 @@ const EXAMPLES: &[PageExamples] = &[
     ),
     (
         "lowroad-origin-add",
-        &[(
-            "lowroad origin add app 10.0.0.3:3000 --weight 2",
-            "Adds a server until the next restart.",
-        )],
+        &[
+            (
+                "lowroad origin add app 10.0.0.3:3000 --weight 2",
+                "Adds a server until the next restart.",
+            ),
+            (
+                "lowroad origin add app 10.0.0.3:3000 --persist",
+                "Adds a server, also after restarts.",
+            ),
+        ],
     ),
     (
         "lowroad-origin-remove",
@@ -473,6 +495,7 @@ pub(super) fn for_page(name: &str) -> String {
     }
     text += match name {
         "lowroad-check" => EXIT_STATUS_OF_CHECK,
+        "lowroad-origin-drain" | "lowroad-origin-down" => EXIT_STATUS_OF_WAIT,
         name if name.starts_with("lowroad-log") => EXIT_STATUS_OF_LOG,
         _ => EXIT_STATUS,
     };

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use lowroad_child_processes::message::{MessageError, PacketChannel, SendMode};
 use lowroad_child_processes::process::ready;
-use lowroad_handler::origin_control::{KeptChange, ServerMode};
 use lowroad_site::listeners::{SocketLabel, SocketOrigin};
 use lowroad_tls_listener::QuicIdentity;
 use rustix::event::{PollFd, PollFlags};
@@ -17,6 +16,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::deny_list::DenyRecord;
+use crate::saved_changes::ChangedServer;
 
 /// A message to the new process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,46 +91,6 @@ pub struct RunningApplication {
     pub name: String,
     /// The URL at which it accepts connections, if it is known.
     pub ready: Option<String>,
-}
-
-/// The changes of an operator to a server of an origin.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChangedServer {
-    /// The name of the origin.
-    pub origin: String,
-    /// The address of the server.
-    pub address: String,
-    /// The state: ready, drain, down or force.
-    pub state: String,
-    /// The weight; `None`: the configured one.
-    pub weight: Option<u32>,
-    /// The weight of a server that was added, and whether it is a backup.
-    pub added: Option<(u32, bool)>,
-}
-
-impl From<KeptChange> for ChangedServer {
-    fn from(change: KeptChange) -> ChangedServer {
-        ChangedServer {
-            origin: change.origin,
-            address: change.address,
-            state: change.mode.as_str().to_owned(),
-            weight: change.weight,
-            added: change.added,
-        }
-    }
-}
-
-impl From<ChangedServer> for KeptChange {
-    fn from(changed: ChangedServer) -> KeptChange {
-        KeptChange {
-            origin: changed.origin,
-            address: changed.address,
-            // A state of a later version is unknown here.
-            mode: ServerMode::from_name(&changed.state).unwrap_or_default(),
-            weight: changed.weight,
-            added: changed.added,
-        }
-    }
 }
 
 /// A message to the running process.

@@ -6,6 +6,7 @@ mod documents;
 mod formats;
 mod mutual_tls;
 mod origin_states;
+mod persistence;
 mod prometheus;
 mod scopes;
 mod service;

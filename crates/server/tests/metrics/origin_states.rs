@@ -205,9 +205,10 @@ fn requests_in_progress_go_on_and_sessions_stay_while_a_server_drains() {
     balanced.command(&["down", "app", &a]);
     assert_eq!(get("/").response().text(), "b");
     let client = StatusClient::new(PROGRAM, balanced.observed.socket());
-    let late = client.run(&["origin", "down", "app", &a, "--wait=1ms"]);
+    let late = client.run(&["origin", "down", "app", &a, "--wait", "1ms"]);
+    assert_eq!(late.status.code(), Some(3));
     let error = String::from_utf8_lossy(&late.stderr).into_owned();
-    assert!(error.contains("still has 1 requests"), "{error}");
+    assert!(error.contains("still has 1 request after"), "{error}");
     release.send(()).expect("the origin waits");
     assert_eq!(slow.response().text(), "a");
     balanced.command(&["down", "app", &a, "--wait"]);
@@ -737,4 +738,34 @@ fn fastcgi_servers_have_states() {
     }
     let unknown = "/v1/origins/fastcgi:/servers/127.0.0.1:1";
     assert_eq!(observed.call("GET", unknown, READ).status, 404);
+}
+
+#[test]
+fn ejection_names_its_reason_and_the_latest_failure_its_time() {
+    let failing = TestOrigin::with_response(|_| {
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n".to_owned()
+    });
+    let b = origin("b");
+    let tables = tables(&[&failing.url(), &b.url()], "");
+    let balanced = Balanced {
+        observed: ObservedServer::with(&tables, failing),
+        b,
+    };
+    let [a, _] = balanced.addresses();
+    wait_until("the ejection", || {
+        balanced.observed.server.get("/");
+        (balanced.server(&a)["health"] == "ejected").then_some(())
+    });
+    let line = balanced
+        .observed
+        .server
+        .wait_for_error_line(": ejected for ");
+    assert!(line.contains("answered with status 503"), "{line}");
+    let server = balanced.server(&a);
+    assert!(
+        server["latest_failure_s"].as_u64() > Some(1_700_000_000),
+        "{server}"
+    );
+    let shown = balanced.command(&["show", "app"]);
+    assert!(shown.contains("answered with status 503 (20"), "{shown}");
 }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::{reply, tag};
 use crate::admin::audit::AuditedChange;
 use crate::admin::call::AdminCall;
+use crate::admin::persistence::ChangePersistence;
 use crate::admin::problem::AdminProblem;
 use crate::admin::service::AdminReply;
 use crate::deny_list::{DenyEntry, DenyList, DenySwitch, ENTRIES_MAX, unix_s};
@@ -23,6 +24,8 @@ const AUDITED_MAX: usize = 100;
 #[serde(deny_unknown_fields)]
 struct WantedList {
     entries: Vec<WantedEntry>,
+    #[serde(default)]
+    persist: bool,
 }
 
 /// The body of `PATCH /v1/deny`.
@@ -33,6 +36,8 @@ struct ListPatch {
     add: Vec<WantedEntry>,
     #[serde(default)]
     remove: Vec<String>,
+    #[serde(default)]
+    persist: bool,
 }
 
 /// An entry in a body.
@@ -62,11 +67,16 @@ pub fn replace(
 ) -> Result<(AdminReply, DenySwitch), AdminProblem> {
     let wanted: WantedList = call.json()?;
     let entries = entries(&wanted.entries)?;
-    change(running, call, |list| {
-        *list = DenyList::default();
-        list.add(entries);
+    let persistence = ChangePersistence::begin(running, wanted.persist)?;
+    let mut list = DenyList::default();
+    list.add(entries);
+    let saved = list.clone();
+    let reply = change(running, call, |present| {
+        *present = list;
         Ok(())
-    })
+    })?;
+    persistence.finish(|changes| changes.edit_deny(|list| *list = saved))?;
+    Ok(reply)
 }
 
 /// `PATCH /v1/deny`
@@ -87,7 +97,8 @@ pub fn patch(
     let added = entries(&patch.add)?;
     let removed = patch.remove.iter().map(|address| entry(address, None));
     let removed = removed.collect::<Result<Vec<DenyEntry>, AdminProblem>>()?;
-    change(running, call, |list| {
+    let persistence = ChangePersistence::begin(running, patch.persist)?;
+    let reply = change(running, call, |list| {
         for entry in &removed {
             // A typing mistake would leave the address denied.
             if !list.remove(&entry.prefix) {
@@ -97,9 +108,20 @@ pub fn patch(
                 )));
             }
         }
-        list.add(added);
+        list.add(added.iter().copied());
         Ok(())
-    })
+    })?;
+    persistence.finish(|changes| {
+        changes.edit_deny(|list| {
+            list.remove_ended(unix_s());
+            // The file may lack entries that end with a restart.
+            for entry in &removed {
+                list.remove(&entry.prefix);
+            }
+            list.add(added);
+        });
+    })?;
+    Ok(reply)
 }
 
 /// Changes a copy of the list, and puts it in force. The caller holds the server's lock.

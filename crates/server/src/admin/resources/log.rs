@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::{changed, reply, tag};
 use crate::admin::call::AdminCall;
+use crate::admin::persistence::ChangePersistence;
 use crate::admin::problem::AdminProblem;
 use crate::admin::service::{AdminOutcome, AdminReply};
 use crate::running_server::RunningServer;
@@ -18,6 +19,8 @@ struct LogPatch {
     level: Option<String>,
     /// 0 to 1.
     trace_sample: Option<f64>,
+    #[serde(default)]
+    persist: bool,
 }
 
 /// `GET /v1/log`
@@ -51,13 +54,18 @@ pub fn change(running: &RunningServer, call: &AdminCall) -> AdminOutcome {
     let before = settings(running);
     // The caller holds the server's lock, so the tag is that of the settings that are changed.
     call.check_match(&tag(&before))?;
-    // From here on, nothing can fail.
+    let persistence = ChangePersistence::begin(running, patch.persist)?;
+    // From here on, only the write of the file can fail.
     if let Some(level) = level {
         running.logger.set_level(level);
     }
     if let (Some(rate), Some(millionths)) = (rate, millionths) {
         rate.set_millionths(millionths);
     }
+    persistence.finish(|saved| {
+        saved.log_level = patch.level.or(saved.log_level.take());
+        saved.trace_sample = patch.trace_sample.or(saved.trace_sample);
+    })?;
     let after = settings(running);
     Ok(changed(before, after.clone(), &after))
 }

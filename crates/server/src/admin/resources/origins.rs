@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::{changed, reply, tag};
 use crate::admin::call::AdminCall;
+use crate::admin::persistence::ChangePersistence;
 use crate::admin::problem::AdminProblem;
 use crate::admin::service::{AdminOutcome, AdminReply};
 use crate::running_server::RunningServer;
@@ -24,6 +25,8 @@ struct ServerPatch {
     /// `null`: the configured weight.
     #[serde(default, deserialize_with = "present")]
     weight: Option<Option<u32>>,
+    #[serde(default)]
+    persist: bool,
 }
 
 /// The body of `POST /v1/origins/{origin}/servers`.
@@ -37,6 +40,8 @@ struct NewServer {
     backup: bool,
     #[serde(default)]
     state: WantedState,
+    #[serde(default)]
+    persist: bool,
 }
 
 /// The state that an operator requests for a server. Read from a string: an enum would also accept an object with one member.
@@ -117,10 +122,12 @@ pub fn change_server(running: &RunningServer, call: &AdminCall) -> AdminOutcome 
     // The caller holds the server's lock from the comparison of the tag to the change, so no other change is in between.
     let before = server_settings(&server(control, call)?);
     call.check_match(&tag(&before))?;
+    let persistence = ChangePersistence::begin(running, patch.persist)?;
     let (origin, address) = (call.request.segment(0), call.request.segment(1));
     control
         .change_server(origin, address, change)
         .map_err(refused)?;
+    persistence.finish(|saved| saved.set_server(control, origin, address))?;
     // Read again, since the weight may be that of the configuration.
     let view = server(control, call)?;
     Ok(changed(
@@ -142,6 +149,7 @@ pub fn add_server(running: &RunningServer, call: &AdminCall) -> AdminOutcome {
     // The condition is about the whole origin: the server does not exist yet.
     let before = origin_settings(&origin(control, name)?);
     call.check_match(&tag(&before))?;
+    let persistence = ChangePersistence::begin(running, new.persist)?;
     let added = AddedServer {
         address: new.address,
         weight: new.weight,
@@ -149,6 +157,7 @@ pub fn add_server(running: &RunningServer, call: &AdminCall) -> AdminOutcome {
         mode: new.state.0,
     };
     control.add_server(name, &added).map_err(refused)?;
+    persistence.finish(|saved| saved.set_server(control, name, &added.address))?;
     let view = origin(control, name)?;
     Ok(AdminReply {
         status: StatusCode::CREATED,
@@ -167,13 +176,26 @@ pub fn remove_server(running: &RunningServer, call: &AdminCall) -> AdminOutcome 
     // The audit shows the whole origin, as for an added server.
     let before = origin_settings(&view);
     call.check_match(&tag(&server_settings(&server_of(view, address)?)))?;
+    let persistence = ChangePersistence::begin(running, is_persistent(call)?)?;
     control.remove_server(name, address).map_err(refused)?;
+    persistence.finish(|saved| saved.set_server(control, name, address))?;
     let view = origin(control, name)?;
     Ok(changed(
         before,
         origin_settings(&view),
         &origin_state(&view),
     ))
+}
+
+/// The parameter `persist` of a request without a body.
+fn is_persistent(call: &AdminCall) -> Result<bool, AdminProblem> {
+    match call.request.parameter("persist") {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(other) => Err(AdminProblem::bad_request(format!(
+            "persist={other}: the values are true and false"
+        ))),
+    }
 }
 
 fn control(running: &RunningServer) -> Result<&dyn OriginControl, AdminProblem> {
