@@ -4,6 +4,7 @@
 mod automatic;
 mod bad;
 mod changes;
+mod changes_soak;
 mod clear;
 mod clients;
 mod files;
