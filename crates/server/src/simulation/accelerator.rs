@@ -274,7 +274,7 @@ pub fn config(site: &str, caching: &str) -> Config {
 /// Builds the sites of a configuration for [`ADDRESS`], as a reload does if `before` are the previous sites.
 pub fn sites(config: &Config, programs: &HandlerRuntime, before: Option<&SiteTable>) -> SiteTable {
     let opened = programs.open(config).expect("programs");
-    let tls = TlsListeners::start(config, &logger(), None, None).expect("no TLS");
+    let tls = TlsListeners::start(config, &logger(), None, None, None).expect("no TLS");
     let listeners = ListenerSet::with_address(ADDRESS.parse().expect("an address"));
     SiteTable::new(config, &listeners, &tls, &opened, before).expect("sites")
 }

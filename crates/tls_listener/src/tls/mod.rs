@@ -495,7 +495,7 @@ mod tests {
         let config = config::parse(text, Path::new("lowroad.toml")).expect("a configuration");
         let log = LogWriter::open(&LogDestination::File("/dev/null".into())).expect("a log");
         let logger = ErrorLogger::new(log.sink(), LogLevel::Error);
-        let tls = TlsListeners::start(&config, &logger, None, None).expect("nothing to open");
+        let tls = TlsListeners::start(&config, &logger, None, None, None).expect("nothing to open");
         assert!(tls.0.process.tickets.get().is_none());
         tls.0.process.tickets().expect("random numbers");
         assert!(tls.0.process.tickets.get().is_some());
