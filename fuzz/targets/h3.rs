@@ -276,6 +276,7 @@ fn describe(
         H3ServerEvent::End { stream, trailers } => {
             events.push(format!("{} end {}", stream.0, trailers.clone().count()));
         }
+        H3ServerEvent::Cut { stream } => events.push(format!("{} cut", stream.0)),
         H3ServerEvent::Refused {
             stream,
             refusal,

@@ -126,10 +126,11 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             if let Some(reason) = reason {
                 return self.end_http3(worker, H3ErrorCode::REQUEST_CANCELLED, reason);
             }
-        } else if progress.is_draining {
+        }
+        if progress.is_draining {
             // This is the second GOAWAY: requests sent before the client saw the first GOAWAY count (RFC 9114 §5.2).
             session.http.send_final_goaway(&mut session.control);
-        } else if is_idle && now_ms >= progress.used_ms + idle_timeout_ms {
+        } else if !is_blocked && is_idle && now_ms >= progress.used_ms + idle_timeout_ms {
             worker.counters.idle_timeouts.bump();
             let reason = "the connection was idle for too long";
             return self.end_http3(worker, H3Server::END_CODE, reason);

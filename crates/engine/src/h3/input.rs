@@ -35,7 +35,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             QuicEvent::Stopped { stream, .. } => {
                 self.on_client_abort(worker, stream, ClientAbort::StopSending);
             }
-            QuicEvent::Writable { stream } => self.on_stream_writable(worker, stream),
+            QuicEvent::Writable { stream } => self.on_stream_writable(stream),
             QuicEvent::Opened | QuicEvent::Over(_) => {}
         }
         self.continue_unblocked(worker);
@@ -164,6 +164,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             H3ServerEvent::End { stream, trailers } => {
                 self.on_stream_end(worker, stream, &trailers);
             }
+            H3ServerEvent::Cut { stream } => self.exchanges.end_incoming(stream),
             H3ServerEvent::Refused {
                 stream,
                 refusal,

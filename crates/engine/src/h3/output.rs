@@ -58,6 +58,13 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         while !self.is_closed()
             && let Protocol::Http3(session) = &mut self.protocol
         {
+            // QUIC's windows may be full again after any write, so the most urgent output is written first, whether the
+            // protocol has still to select it or not.
+            let than = session.http.next_stream();
+            if let Some(stream) = session.next_unblocked_output(than) {
+                self.write_stream(worker, stream);
+                continue;
+            }
             // The header belongs to the stream that `send` selects.
             worker.h3.framing.clear();
             let Some(piece) = session.http.send(PIECE_LEN_MAX, &mut worker.h3.framing) else {
@@ -154,7 +161,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         };
         let output = &mut session.outputs[at];
         // The protocol knows only blocked streams.
-        let was_blocked = output.is_blocked;
+        let was_blocked = output.is_blocked || output.is_unblocked;
         let outcome = output.write(id, &mut worker.quic);
         let is_end = output.is_end;
         let request = request_stream(stream);
@@ -198,9 +205,14 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Continues a stream when QUIC takes more of it.
-    pub(super) fn on_stream_writable(&mut self, worker: &mut WorkerContext<D, V>, stream: u64) {
-        self.write_stream(worker, stream);
+    /// Continues a stream when QUIC takes more of it. Nothing is written yet: QUIC reports streams that waited for the
+    /// connection's window in any order.
+    pub(super) fn on_stream_writable(&mut self, stream: u64) {
+        if let Protocol::Http3(session) = &mut self.protocol
+            && let Some(output) = session.outputs.iter_mut().find(|it| it.stream == stream)
+        {
+            output.is_unblocked = std::mem::take(&mut output.is_blocked);
+        }
     }
 
     /// Writes heads, interim responses and the output of the connection's own streams.

@@ -1,9 +1,10 @@
 //! The state of an HTTP/3 connection, and the state that all HTTP/3 connections of a worker share.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use lowroad_http::h3::{GlitchCounters, H3Server, H3Settings, H3Turn};
+use lowroad_http::h3::{GlitchCounters, H3Server, H3Settings, H3Turn, QueuedStream};
 use lowroad_http::protocol::StreamId;
 
 use super::ports::{QuicConnectionId, QuicPorts};
@@ -107,10 +108,31 @@ impl H3Session {
     pub fn output(&mut self, stream: u64) -> &mut StreamOutput {
         let at = self.outputs.iter().position(|it| it.stream == stream);
         let at = at.unwrap_or_else(|| {
-            self.outputs.push(StreamOutput::new(stream));
+            // Streams of the connection itself are the most urgent.
+            let request = request_stream(stream);
+            let urgency = request.map_or(0, |request| self.http.urgency(request));
+            self.outputs.push(StreamOutput::new(stream, urgency));
             self.outputs.len() - 1
         });
         &mut self.outputs[at]
+    }
+
+    /// The stream whose output is to be written before that of the stream `than`: the most urgent one of those that were
+    /// blocked, and of these the oldest.
+    pub(super) fn next_unblocked_output(&self, than: Option<QueuedStream>) -> Option<u64> {
+        let unblocked = self.outputs.iter().filter(|it| it.is_unblocked);
+        let first = unblocked.min_by_key(|it| (it.urgency, it.stream))?;
+        let is_first = than.is_none_or(|than| {
+            // RFC 9218 §10: incremental responses share the connection, and this one has waited; others have the order of
+            // their requests.
+            let is_earlier = than.priority.is_incremental || first.stream < stream_id(than.stream);
+            match first.urgency.cmp(&than.priority.urgency) {
+                Ordering::Less => true,
+                Ordering::Equal => is_earlier,
+                Ordering::Greater => false,
+            }
+        });
+        is_first.then_some(first.stream)
     }
 
     /// Drops the output of a stream. Returns whether there was any.
@@ -163,6 +185,10 @@ pub(crate) struct StreamOutput {
     pub is_end: bool,
     /// QUIC has taken only a part, and will report that it takes more.
     pub is_blocked: bool,
+    /// QUIC has reported that.
+    pub is_unblocked: bool,
+    /// The urgency of the stream.
+    urgency: u8,
 }
 
 /// The result of a write.
@@ -177,13 +203,15 @@ pub(super) enum WriteOutcome {
 }
 
 impl StreamOutput {
-    fn new(stream: u64) -> StreamOutput {
+    fn new(stream: u64, urgency: u8) -> StreamOutput {
         StreamOutput {
             stream,
             parts: Vec::new(),
             framing: Vec::new(),
             is_end: false,
             is_blocked: false,
+            is_unblocked: false,
+            urgency,
         }
     }
 
@@ -214,6 +242,7 @@ impl StreamOutput {
         }
         // An event of QUIC follows a partial write.
         self.is_blocked = !self.parts.is_empty();
+        self.is_unblocked = false;
         if self.is_blocked {
             return WriteOutcome::Blocked;
         }

@@ -9,7 +9,16 @@ use super::server::{H3Server, H3Stream};
 use super::{NextData, StreamId, qpack};
 use crate::fields::FieldLines;
 use crate::h1::BodyLengthMismatch;
-use crate::streams::StreamOutput;
+use crate::streams::{Priority, StreamOutput};
+
+/// A stream with ready bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueuedStream {
+    /// The stream.
+    pub stream: StreamId,
+    /// Its priority.
+    pub priority: Priority,
+}
 
 impl H3Stream {
     /// Whether the stream has something to send, and QUIC accepts it.
@@ -157,6 +166,25 @@ impl H3Server {
                 false => self.queue.remove(&mut self.streams, slot),
             }
         }
+    }
+
+    /// The stream that [`H3Server::send`] selects next.
+    #[must_use]
+    pub fn next_stream(&self) -> Option<QueuedStream> {
+        let slot = self.queue.first()?;
+        let stream = self.streams.peek(slot);
+        Some(QueuedStream {
+            stream: StreamId(stream.id),
+            priority: stream.priority,
+        })
+    }
+
+    /// The urgency of a stream; that of a stream that has ended is the default.
+    #[must_use]
+    pub fn urgency(&self, stream: StreamId) -> u8 {
+        let slot = self.streams.find(stream.0);
+        let priority = slot.map(|slot| self.streams.peek(slot).priority);
+        priority.unwrap_or_default().urgency
     }
 
     /// Whether ready bodies are blocked. A client that does not open its windows for long is disconnected.

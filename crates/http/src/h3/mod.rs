@@ -55,6 +55,7 @@ pub mod varint;
 
 use alloc::vec::Vec;
 
+pub use self::data_send::QueuedStream;
 pub use self::error::{ErrorScope, H3Error, H3ErrorCode};
 pub use self::response_head::{
     FieldSection, H3HeadInProgress, LazySection, put_encoded, put_fields, put_lines,

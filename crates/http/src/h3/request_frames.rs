@@ -4,12 +4,12 @@ use alloc::vec::Vec;
 
 use super::error::{H3Error, H3ErrorCode};
 use super::frames::{H3FrameHead, kind};
-use super::server::{H3Server, H3ServerEvent};
+use super::server::{H3Server, H3ServerEvent, stream_id};
 use super::stream_input::InputPhase;
 use super::{H3Turn, StreamBytes, StreamRequestHead};
 use crate::h1::InputStep;
 use crate::refusal::RequestRefusal;
-use crate::streams::{ContentOutcome, StreamInput};
+use crate::streams::{ContentOutcome, StreamInput, StreamOutput};
 
 /// A part of a request stream that is complete.
 pub(super) enum InputPart<'b> {
@@ -22,6 +22,8 @@ pub(super) enum InputPart<'b> {
     },
     Data(&'b [u8]),
     End,
+    /// The end of a body that is shorter than announced.
+    Cut,
     Refused(RequestRefusal),
 }
 
@@ -212,7 +214,7 @@ impl H3Server {
                     _ => {}
                 }
                 if head.len > turn.settings.section_len_max as u64 {
-                    return Err(TOO_LONG);
+                    return self.refuse_section(slot, head.len, turn).map(Some);
                 }
                 let remaining = head.len as usize;
                 stream.transport.phase = InputPhase::Section { remaining };
@@ -232,6 +234,30 @@ impl H3Server {
                 "a frame that request streams can't have",
             )),
         }
+    }
+
+    /// Skips a field section that is too long: the response to a head is 431, trailers end the stream.
+    #[cold]
+    fn refuse_section(
+        &mut self,
+        slot: u16,
+        len: u64,
+        turn: &mut H3Turn<'_>,
+    ) -> Result<RequestRefusal, H3Error> {
+        if self.streams.get(slot).input != StreamInput::Head {
+            return Err(TOO_LONG);
+        }
+        self.check_admission(slot, turn)?;
+        let stream = self.streams.get(slot);
+        let number = stream.id;
+        stream.transport.phase = InputPhase::Skipped { remaining: len };
+        stream.transport.has_request = true;
+        stream.input = StreamInput::Unwanted;
+        stream.output = StreamOutput::Head;
+        // The client's table may wait for the acknowledgement of a section that is not decoded (RFC 9204 §2.2.2.2).
+        self.decoder
+            .put_cancellation(stream_id(number), turn.decoder);
+        Ok(RequestRefusal::HeadTooLarge)
     }
 
     fn begin_data(
@@ -282,7 +308,13 @@ impl H3Server {
                 return Err(H3Error::stream(code, "a stream ends without a request"));
             }
             StreamInput::Open | StreamInput::Unwanted if stream.is_short() => {
-                return Err(malformed("less content than Content-Length announces"));
+                if stream.output == StreamOutput::Head {
+                    return Err(malformed("less content than Content-Length announces"));
+                }
+                // Clients such as curl end an upload early if it gets an early response. A reset of the stream would
+                // discard the rest of this response.
+                self.input_ended(slot);
+                return Ok(InputPart::Cut);
             }
             StreamInput::Open | StreamInput::Unwanted => {}
         }

@@ -38,6 +38,7 @@ impl H3Server {
                 let trailers = FieldLines::NONE;
                 return Ok(Some(H3ServerEvent::End { stream, trailers }));
             }
+            InputPart::Cut => return Ok(Some(H3ServerEvent::Cut { stream })),
             InputPart::Refused(refusal) => {
                 return Ok(Some(H3ServerEvent::Refused {
                     stream,
@@ -120,14 +121,8 @@ impl H3Server {
         head_slot: &'h mut Option<StreamRequestHead<'b>>,
         turn: &mut H3Turn<'_>,
     ) -> Result<Option<H3ServerEvent<'h, 'b>>, H3Error> {
+        self.check_admission(slot, turn)?;
         let number = self.streams.get(slot).id;
-        // RFC 9114 §5.2, §4.1.1: these requests were not processed, so the client may retry.
-        if number >= self.rejected_from
-            || self.streams.len() > usize::from(turn.settings.streams_max)
-        {
-            let code = H3ErrorCode::REQUEST_REJECTED;
-            return Err(H3Error::stream(code, "a request beyond a limit"));
-        }
         let rules = turn.settings.rules();
         let mut spans = FieldSpans::default();
         let mut fields = RequestFieldSink::new(text, rules, &mut spans);
@@ -179,6 +174,18 @@ impl H3Server {
         let is_connect = method == Method::Connect || head.protocol.is_some();
         stream.begin_request(method, is_connect, head.expect_continue, spans.content_len);
         Ok(Some(H3ServerEvent::Request(head)))
+    }
+
+    /// Rejects a request that the client may retry, as it was not processed (RFC 9114 §5.2, §4.1.1).
+    pub(super) fn check_admission(&mut self, slot: u16, turn: &H3Turn<'_>) -> Result<(), H3Error> {
+        let number = self.streams.get(slot).id;
+        if number >= self.rejected_from
+            || self.streams.len() > usize::from(turn.settings.streams_max)
+        {
+            let code = H3ErrorCode::REQUEST_REJECTED;
+            return Err(H3Error::stream(code, "a request beyond a limit"));
+        }
+        Ok(())
     }
 
     /// Prepares the response to a refused request. The response to a HEAD has no content (RFC 9110 §9.3.2).

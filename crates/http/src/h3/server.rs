@@ -55,6 +55,11 @@ pub enum H3ServerEvent<'h, 'b> {
         /// The known parts of the request; `None` if `H3ServerEvent::Request` was returned before.
         request: Option<PartialRequest<'b>>,
     },
+    /// The body of an answered request ended before its announced length: only its reader gets an error.
+    Cut {
+        /// The stream of the request.
+        stream: StreamId,
+    },
     /// A stream ended early, by the client's abort or after a stream error: both of its directions are to be aborted
     /// with the code. After `Request` or `Refused`, its slot is occupied until the caller has ended the work for it and
     /// calls `H3Server::release_reset_stream`.
@@ -341,7 +346,7 @@ impl H3Server {
 
     /// Counts glitches (legal but useless frames), and ends the connection if there are too many.
     pub(super) fn glitch(&mut self, count: u32, turn: &mut H3Turn<'_>) -> Result<(), H3Error> {
-        turn.counters.glitches += 1;
+        turn.counters.glitches += u64::from(count);
         let rate = turn.settings.glitches;
         // Requests and data cost more than the frames that they excuse.
         let credit = core::mem::take(&mut self.glitch_credit);

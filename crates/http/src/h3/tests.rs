@@ -225,6 +225,7 @@ fn describe_event(event: &H3ServerEvent<'_, '_>) -> String {
             let all: Vec<u8> = all.flatten().collect();
             format!("{} end{}", stream.0, text(&all))
         }
+        H3ServerEvent::Cut { stream } => format!("{} cut", stream.0),
         H3ServerEvent::Refused {
             stream, refusal, ..
         } => format!("{} refused {refusal:?}", stream.0),

@@ -316,6 +316,6 @@ fn action(event: H3ServerEvent<'_, '_>, uploads: &mut BTreeMap<u32, u64>) -> Htt
         H3ServerEvent::StopReading { stream_id, code } => {
             HttpAction::StopReading(stream_id, code.0)
         }
-        H3ServerEvent::PriorityUpdate { .. } => HttpAction::None,
+        H3ServerEvent::Cut { .. } | H3ServerEvent::PriorityUpdate { .. } => HttpAction::None,
     }
 }

@@ -77,6 +77,52 @@ fn http3_answers_concurrent_requests() {
 }
 
 #[test]
+fn http3_sends_urgent_responses_first() {
+    let place = Place::new();
+    let server = serve(&place, 1, "");
+    // Together they are longer than the windows of a connection, and each is shorter than that of a stream.
+    place.folder.file("site/long", noise(900_000));
+    let mut client = Http3Client::connect(&place, server.addresses[0]);
+    for _ in 0..2 {
+        client.get("/long");
+    }
+    client.completed.clear();
+    let mut ask = |priority| client.request_with("GET", "/long", &[("priority", priority)], b"");
+    let low = [ask("u=6"), ask("u=6")];
+    let middle = [ask("u=3"), ask("u=3"), ask("u=3")];
+    let high = [ask("u=1"), ask("u=1")];
+    client.wait(|client| client.completed.len() == 7);
+    // Lost datagrams may change the order within an urgency.
+    let mut completed = client.completed.clone();
+    completed[..2].sort_unstable();
+    completed[2..5].sort_unstable();
+    completed[5..].sort_unstable();
+    let expected = [&high[..], &middle, &low].concat();
+    assert_eq!(completed, expected);
+    for stream in expected {
+        assert!(client.take(stream).body() == noise(900_000));
+    }
+}
+
+#[test]
+fn http3_limits_concurrent_requests_and_heads() {
+    let place = Place::new();
+    let server = serve_with(&place, 1, "", "[limits]\nstreams_per_connection_max = 4\n");
+    place.folder.file("site/a", "a");
+    let mut client = Http3Client::connect(&place, server.addresses[0]);
+    for len in [20_000, 40_000, 100_000] {
+        let long = "x".repeat(len);
+        let stream = client.request_with("GET", "/a", &[("x-long", &long)], b"");
+        assert_eq!(client.response(stream).status(), "431", "{len}");
+    }
+    assert_eq!(client.get("/a").body(), b"a");
+    assert_eq!(
+        Http3Client::connect(&place, server.addresses[0]).open_all(),
+        4
+    );
+}
+
+#[test]
 fn http3_connection_survives_a_new_address_and_cancelled_requests() {
     let place = Place::new();
     // Datagrams of the new address reach any worker, which passes them on.

@@ -41,6 +41,8 @@ pub struct Http3Client {
     is_open: bool,
     pub end: Option<CloseReason>,
     responses: BTreeMap<u64, Response>,
+    /// The streams of complete responses, in this order.
+    pub completed: Vec<u64>,
     /// The bytes of the server's unidirectional streams.
     server_streams: BTreeMap<u64, Vec<u8>>,
     /// Uploads that QUIC has not taken.
@@ -86,6 +88,7 @@ impl Http3Client {
             is_open: false,
             end: None,
             responses: BTreeMap::new(),
+            completed: Vec::new(),
             server_streams: BTreeMap::new(),
             unsent: BTreeMap::new(),
         };
@@ -102,15 +105,26 @@ impl Http3Client {
 
     /// Sends a request with a body, and returns its stream.
     pub fn request(&mut self, method: &str, path: &str, body: &[u8]) -> u64 {
+        self.request_with(method, path, &[], body)
+    }
+
+    /// As `request`, with further fields.
+    pub fn request_with(
+        &mut self,
+        method: &str,
+        path: &str,
+        fields: &[(&str, &str)],
+        body: &[u8],
+    ) -> u64 {
         let (mut section, mut bytes) = (Vec::new(), Vec::new());
         put_prefix(&mut section);
-        let fields = [
+        let head = [
             (":method", method),
             (":scheme", "https"),
             (":authority", "a.example"),
             (":path", path),
         ];
-        for (name, value) in fields {
+        for (name, value) in head.iter().chain(fields) {
             put_field(FieldName::Other(name), value.as_bytes(), &mut section);
         }
         put_frame(kind::HEADERS, &section, &mut bytes);
@@ -130,6 +144,11 @@ impl Http3Client {
         let stream = self.endpoint.open(self.key, true).expect("a stream");
         let written = self.endpoint.write(self.key, stream, &mut [bytes.into()]);
         assert_eq!(written, Ok(bytes.len()));
+    }
+
+    /// Opens all streams that the server allows. Returns their number.
+    pub fn open_all(&mut self) -> usize {
+        std::iter::from_fn(|| self.endpoint.open(self.key, true)).count()
     }
 
     /// Waits for a response.
@@ -280,6 +299,9 @@ impl Http3Client {
                 if let Some(response) = self.responses.get_mut(&stream) {
                     response.bytes.extend_from_slice(&bytes);
                     response.is_complete |= is_end;
+                    if is_end {
+                        self.completed.push(stream);
+                    }
                 } else if stream % 4 == 3 {
                     let known = self.server_streams.entry(stream).or_default();
                     known.extend_from_slice(&bytes);

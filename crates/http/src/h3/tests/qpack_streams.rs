@@ -118,5 +118,11 @@ fn incomplete_sections_are_bounded() {
     assert_eq!(harness.abort(0), "0 reset REQUEST_CANCELLED");
     assert_eq!(harness.receive(20, &begun), "");
     let longer = [&[1][..], &integer(1001)].concat();
-    assert_eq!(harness.receive(24, &longer), "6 reset EXCESSIVE_LOAD");
+    assert_eq!(harness.receive(24, &longer), "6 refused HeadTooLarge");
+    // The section is skipped, and its references to the dynamic table are given up.
+    assert_eq!(harness.decoder.last(), Some(&(0x40 | 24)), "a cancellation");
+    assert_eq!(harness.finish(24, &[0; 1001]), "");
+    assert!(!harness.respond(6, 0));
+    let output = harness.take_output(6);
+    assert_eq!(output, "head :status=200 content-length=0");
 }

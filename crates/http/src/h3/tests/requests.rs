@@ -132,6 +132,20 @@ fn unwanted_body_may_end_early() {
 }
 
 #[test]
+fn short_body_of_an_answered_request_ends_only_its_reader() {
+    let mut harness = ServerHarness::open(H3Settings::default());
+    let head = post(&[("content-length", "9")]);
+    harness.receive(0, &[&head[..], &data(b"ab")].concat());
+    assert!(harness.respond(0, 5));
+    assert_eq!(harness.finish(0, &[]), "0 cut");
+    assert_eq!(harness.send(9), "0 5 end");
+    assert!(harness.server.is_idle());
+    // Before the response, the request is malformed.
+    harness.receive(4, &[&head[..], &data(b"ab")].concat());
+    assert_eq!(harness.finish(4, &[]), "1 reset MESSAGE_ERROR");
+}
+
+#[test]
 fn connect_opens_a_tunnel_and_extended_connect_is_an_upgrade() {
     let settings = H3Settings {
         accepts_connect_protocol: true,
