@@ -201,8 +201,13 @@ pub(crate) fn advertise_http3(site: &mut SiteConfig) {
     if ports.any(|it| it != port) || site.headers.iter().any(is_own) {
         return;
     }
+    site.headers.push(advertisement(port));
+}
+
+/// The header rule that advertises HTTP/3 at a port.
+fn advertisement(port: u16) -> HeaderRule {
     let value = format!("h3=\":{port}\"; ma={ADVERTISED_S}");
-    site.headers.push(HeaderRule {
+    HeaderRule {
         pattern: PathPattern::everything(),
         table: usize::MAX,
         conditions: RequestConditions::default(),
@@ -210,7 +215,17 @@ pub(crate) fn advertise_http3(site: &mut SiteConfig) {
         append: Vec::new(),
         default: Vec::new(),
         remove: Vec::new(),
-    });
+    }
+}
+
+impl crate::Config {
+    /// Advertises HTTP/3 no more at a port that can't be used.
+    pub fn withdraw_http3(&mut self, port: u16) {
+        let withdrawn = advertisement(port);
+        for site in &mut self.sites {
+            site.headers.retain(|rule| *rule != withdrawn);
+        }
+    }
 }
 
 /// Checks that an address has TLS for all of its sites or for none, and that its sites agree on the settings that are

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use aws_lc_rs::hmac;
-use lowroad_tls::TlsClock;
+use lowroad_tls::{TlsClock, TlsFailure};
 use quinn_proto::{
     ConnectionIdGenerator, EndpointConfig, ServerConfig, ValidationTokenConfig, crypto,
 };
@@ -18,9 +18,16 @@ use crate::tokens::{TOKEN_LIFETIME, TokenClock, UsedTokens};
 /// QUIC version 1 (RFC 9000), the only one that is accepted.
 pub(crate) const VERSION_1: u32 = 1;
 
+/// Receives the reasons for which handshakes fail.
+pub(crate) type FailureReport = Arc<dyn Fn(&TlsFailure) + Send + Sync>;
+
 /// The cryptography of new connections.
 #[derive(Clone)]
-pub struct QuicCipher(pub(crate) Arc<dyn crypto::ServerConfig>);
+pub struct QuicCipher {
+    pub(crate) server: Arc<dyn crypto::ServerConfig>,
+    /// `None` without cryptography.
+    pub(crate) report: Option<FailureReport>,
+}
 
 impl std::fmt::Debug for QuicCipher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -32,7 +39,10 @@ impl QuicCipher {
     /// Without cryptography, for simulations and tests.
     #[must_use]
     pub fn null() -> QuicCipher {
-        QuicCipher(Arc::new(NullCipher))
+        QuicCipher {
+            server: Arc::new(NullCipher),
+            report: None,
+        }
     }
 }
 
@@ -75,7 +85,7 @@ impl QuicEndpointConfig {
 
     pub(crate) fn server(&self) -> Arc<ServerConfig> {
         let token_key = Arc::new(TokenKey(self.keys.token.clone()));
-        let mut config = ServerConfig::new(self.cipher.0.clone(), token_key);
+        let mut config = ServerConfig::new(self.cipher.server.clone(), token_key);
         let mut tokens = ValidationTokenConfig::default();
         // One token is enough: a client that opens several connections at once proves its address once.
         tokens

@@ -8,7 +8,7 @@ use quinn_proto::{
     Connection, Dir, Event, ReadError, SendStream, StreamEvent, StreamId, VarInt, WriteError,
 };
 
-use crate::event::{CloseReason, QuicEvent, QuicStreamClosed, close_reason};
+use crate::event::{CloseReason, QuicEvent, QuicStreamClosed, close_reason, received_alert};
 use crate::receive_window::{WindowBudget, WindowGrowth};
 use crate::settings::QuicSettings;
 
@@ -40,6 +40,8 @@ pub(crate) struct QuicConnection<P> {
     pub phase: ConnectionPhase,
     /// The connection is in the endpoint's queue, or being processed.
     pub is_touched: bool,
+    /// The TLS alert with which the client has ended the handshake.
+    pub alert: Option<u8>,
     /// The time at which a handshake in progress is given up.
     pub handshake_due_us: u64,
     /// Dropped with the connection.
@@ -58,6 +60,7 @@ impl<P> QuicConnection<P> {
             inner,
             phase: ConnectionPhase::Handshake,
             is_touched: false,
+            alert: None,
             handshake_due_us: now_us + u64::from(settings.handshake_timeout_ms) * 1000,
             _permit: permit,
             readable: VecDeque::new(),
@@ -111,6 +114,9 @@ impl<P> QuicConnection<P> {
                 Some(QuicEvent::Opened)
             }
             Event::ConnectionLost { reason } => {
+                if self.phase == ConnectionPhase::Handshake {
+                    self.alert = received_alert(&reason);
+                }
                 self.phase = match self.phase {
                     // The caller knows a connection that it has opened itself.
                     ConnectionPhase::Handshake if self.inner.side().is_server() => {

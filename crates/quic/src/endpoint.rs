@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use lowroad_tls::TlsFault;
 use quinn_proto::{Connection, ConnectionHandle, DatagramEvent, Endpoint, Transmit, VarInt};
 
 use crate::admission::{Admission, ConnectionAttempt, QuicCounters, QuicLimits};
@@ -259,6 +260,11 @@ impl<P> QuicEndpoint<P> {
         // The phase changes only here, and by `close`.
         if phase == ConnectionPhase::Handshake && connection.phase != phase {
             let is_open = connection.phase == ConnectionPhase::Open;
+            let report = self.config.as_ref();
+            let report = report.and_then(|config| config.cipher.report.as_ref());
+            if let (Some(report), Some(alert)) = (report, connection.alert.take()) {
+                report(&TlsFault::Alert(alert).into());
+            }
             self.record_handshake(is_open);
         }
         event

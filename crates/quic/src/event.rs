@@ -61,6 +61,15 @@ impl OutgoingTrain {
 }
 
 /// The reason for the end of a connection.
+/// The TLS alert in the peer's close, if it is one (RFC 9001 §4.8).
+pub(crate) fn received_alert(error: &ConnectionError) -> Option<u8> {
+    let ConnectionError::ConnectionClosed(close) = error else {
+        return None;
+    };
+    let code = u64::from(close.error_code).checked_sub(0x100)?;
+    u8::try_from(code).ok()
+}
+
 pub(crate) fn close_reason(error: &ConnectionError) -> CloseReason {
     match error {
         ConnectionError::ApplicationClosed(close) => {

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use bytes::BytesMut;
+use lowroad_tls::TlsFailure;
 use lowroad_tls::quic::{
     HeaderProtectionKey, Keys as TlsKeys, PacketKey as TlsPacketKey, QuicTlsAcceptor,
     QuicTlsConnector, QuicTlsSession, initial_keys, retry_tag,
@@ -16,7 +17,7 @@ use quinn_proto::transport_parameters::TransportParameters;
 use quinn_proto::{ConnectError, ConnectionId, Side, TransportError, TransportErrorCode};
 
 use crate::client::QuicClientCipher;
-use crate::config::{QuicCipher, VERSION_1};
+use crate::config::{FailureReport, QuicCipher, VERSION_1};
 
 /// Bytes of the largest packet number (RFC 9000 §17.1); header protection takes its sample behind them.
 const NUMBER_LEN_MAX: usize = 4;
@@ -26,13 +27,24 @@ impl QuicCipher {
     /// TLS 1.3 with the certificates of an acceptor.
     #[must_use]
     pub fn tls(acceptor: QuicTlsAcceptor) -> QuicCipher {
-        QuicCipher::tls_by(move || acceptor.clone())
+        QuicCipher::tls_by(move || acceptor.clone(), |_| {})
     }
 
-    /// TLS 1.3 with the acceptor that `current` returns at each handshake, for certificates that change.
+    /// TLS 1.3 with the acceptor that `current` returns at each handshake, for certificates that change. `report` receives
+    /// the reasons for which handshakes fail.
     #[must_use]
-    pub fn tls_by(current: impl Fn() -> QuicTlsAcceptor + Send + Sync + 'static) -> QuicCipher {
-        QuicCipher(Arc::new(TlsServerCipher(Box::new(current))))
+    pub fn tls_by(
+        current: impl Fn() -> QuicTlsAcceptor + Send + Sync + 'static,
+        report: impl Fn(&TlsFailure) + Send + Sync + 'static,
+    ) -> QuicCipher {
+        let report: FailureReport = Arc::new(report);
+        QuicCipher {
+            server: Arc::new(TlsServerCipher {
+                acceptor: Box::new(current),
+                report: report.clone(),
+            }),
+            report: Some(report),
+        }
     }
 }
 
@@ -44,7 +56,10 @@ impl QuicClientCipher {
     }
 }
 
-struct TlsServerCipher(Box<dyn Fn() -> QuicTlsAcceptor + Send + Sync>);
+struct TlsServerCipher {
+    acceptor: Box<dyn Fn() -> QuicTlsAcceptor + Send + Sync>,
+    report: FailureReport,
+}
 
 impl ServerConfig for TlsServerCipher {
     fn initial_keys(&self, version: u32, id: &ConnectionId) -> Result<Keys, UnsupportedVersion> {
@@ -60,11 +75,12 @@ impl ServerConfig for TlsServerCipher {
     }
 
     fn start_session(self: Arc<Self>, _: u32, params: &TransportParameters) -> Box<dyn Session> {
-        let session = (self.0)().accept(encoded(params));
+        let session = (self.acceptor)().accept(encoded(params));
         Box::new(TlsSession {
             // TLS 1.3 is always on in `TlsServerSettings`; a session without state refuses the client.
-            session: session.ok(),
+            session: session.inspect_err(|failure| (self.report)(failure)).ok(),
             side: Side::Server,
+            report: Some(self.report.clone()),
         })
     }
 }
@@ -83,6 +99,7 @@ impl ClientConfig for TlsClientCipher {
         Ok(Box::new(TlsSession {
             session: Some(session),
             side: Side::Client,
+            report: None,
         }))
     }
 }
@@ -97,6 +114,8 @@ fn encoded(params: &TransportParameters) -> Vec<u8> {
 struct TlsSession {
     session: Option<QuicTlsSession>,
     side: Side,
+    /// `None` for clients.
+    report: Option<FailureReport>,
 }
 
 impl Session for TlsSession {
@@ -139,11 +158,16 @@ impl Session for TlsSession {
         match session.read(messages) {
             // The summary is taken once the connection is open, so no event is needed.
             Ok(()) => Ok(false),
-            Err(alert) => Err(TransportError {
-                code: TransportErrorCode::crypto(alert.code),
-                frame: None,
-                reason: alert.failure.to_string(),
-            }),
+            Err(alert) => {
+                if let Some(report) = &self.report {
+                    report(&alert.failure);
+                }
+                Err(TransportError {
+                    code: TransportErrorCode::crypto(alert.code),
+                    frame: None,
+                    reason: alert.failure.to_string(),
+                })
+            }
         }
     }
 

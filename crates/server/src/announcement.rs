@@ -1,5 +1,6 @@
 //! The output of a started server: its sites with their URLs, and warnings about sites without content.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -66,7 +67,19 @@ pub fn announce(running: &RunningServer) {
     } else {
         format!("{count} workers")
     };
-    lines.push_str(&format!("{workers}, {cache_mb} MiB cache; Ctrl-C ends\n"));
+    let ports: BTreeSet<u16> = running
+        .listeners
+        .http3_addresses()
+        .map(|it| it.port())
+        .collect();
+    let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
+    let http3 = match ports.is_empty() {
+        true => String::new(),
+        false => format!(", HTTP/3 at UDP port {}", ports.join(", ")),
+    };
+    lines.push_str(&format!(
+        "{workers}, {cache_mb} MiB cache{http3}; Ctrl-C ends\n"
+    ));
     let mut out = std::io::stdout();
     // The server also runs if standard output is closed.
     let _ = out.write_all(lines.as_bytes()).and_then(|()| out.flush());

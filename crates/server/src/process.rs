@@ -25,12 +25,12 @@ use lowroad_engine::helper_pool::HelperPool;
 use lowroad_files::file_fetcher::FileFetcher;
 use lowroad_files::file_loader::FileLoader;
 use lowroad_handler::secrets;
-use lowroad_log::LogLevel;
+use lowroad_log::{ErrorLogger, LogLevel};
 use lowroad_privileges::starter::ProgramStart;
 use lowroad_privileges::thread_filter::ThreadFilter;
 use lowroad_routes::applications::ApplicationSet;
 use lowroad_routes::route_builder::HandlerRuntime;
-use lowroad_site::listeners::NewDatagrams;
+use lowroad_site::listeners::{ListenerSet, NewDatagrams};
 use lowroad_site::sites::SiteTable;
 use lowroad_store::SharedStore;
 use lowroad_store::watch::FolderWatcher;
@@ -83,6 +83,7 @@ pub fn run(mut config: Config, mut start: ServerStart<'_>) -> Result<(), String>
         disk_folder,
         level_processes,
     } = PrivilegedParts::open(&config, &mut start)?;
+    withdraw_http3(&mut config, &shared.listeners, &shared.logger);
     let ServerStart {
         source,
         front,
@@ -229,6 +230,16 @@ fn apply_saved(running: &RunningServer, saved: &SavedChanges) {
     }
     if let Some(control) = running.handler_runtime.origin_control() {
         saved.warn_about_unknown_servers(control, &running.logger);
+    }
+}
+
+/// Warns about addresses that TCP alone serves, and advertises no HTTP/3 there.
+pub fn withdraw_http3(config: &mut Config, listeners: &ListenerSet, logger: &ErrorLogger) {
+    for (address, reason) in listeners.without_datagrams() {
+        logger.warn(format_args!(
+            "no HTTP/3 at {address}, since its UDP port can't be used: {reason}"
+        ));
+        config.withdraw_http3(address.port());
     }
 }
 

@@ -24,7 +24,7 @@ use crate::features;
 use crate::level_sites::LevelSites;
 use crate::limits;
 use crate::memory;
-use crate::process::worker_threads;
+use crate::process::{self, worker_threads};
 use crate::running_server::{RunningServer, lock, update_applications};
 use crate::secret_file;
 
@@ -250,17 +250,14 @@ fn apply(
 }
 
 /// Opens sockets, handlers, certificates and sites. All steps that may fail are done before the first visible change.
-fn prepare(running: &mut RunningServer, config: Config) -> Result<PreparedConfig, String> {
+fn prepare(running: &mut RunningServer, mut config: Config) -> Result<PreparedConfig, String> {
     // Sockets are opened first, because this fails most often, for example if a port is in use.
     let workers = running.workers.len();
     let new_sockets = running.listeners.open(&config, workers)?;
-    let new_datagrams =
-        running
-            .listeners
-            .open_datagrams(&config, workers, &mut HandedDatagrams::default());
-    let new_datagrams = new_datagrams.inspect_err(|_| {
-        running.listeners.close_unused(&running.config);
-    })?;
+    let mut no_datagrams = HandedDatagrams::default();
+    let listeners = &mut running.listeners;
+    let new_datagrams = listeners.open_datagrams(&config, workers, &mut no_datagrams);
+    process::withdraw_http3(&mut config, listeners, &running.logger);
     let sites = running
         .handler_runtime
         .open(&config)

@@ -22,6 +22,9 @@ pub fn status(running: &RunningServer) -> String {
     for (_, address) in &running.listeners.addresses {
         line(&mut out, "listens", &address.to_string());
     }
+    for address in running.listeners.http3_addresses() {
+        line(&mut out, "http3", &format!("{address} (UDP)"));
+    }
     for (name, text) in running.tls.status() {
         line(&mut out, name, &text);
     }

@@ -41,6 +41,8 @@ pub struct ListenerSet {
     closing: Vec<(SocketAddr, Instant)>,
     /// The listeners with datagram sockets for HTTP/3.
     datagrams: Vec<ListenerId>,
+    /// The addresses at which HTTP/3 is impossible, and the reasons.
+    without_datagrams: Vec<(SocketAddr, String)>,
     /// The owner of datagram sockets, if the process was started as another user.
     pub datagram_owner: Option<u32>,
     next: u16,
@@ -170,18 +172,16 @@ impl ListenerSet {
     }
 
     /// Opens `workers` datagram sockets for each TLS listener, if HTTP/3 is on, after its listening sockets, or takes those
-    /// of an earlier process. Systems that pass sockets pass no datagram sockets yet, so HTTP/3 is off there.
-    ///
-    /// # Errors
-    /// An address that cannot be opened, and the reason. The set is unchanged then.
+    /// of an earlier process. An address that can't be opened is served by TCP alone
+    /// ([`ListenerSet::without_datagrams`]). Systems that pass sockets pass no datagram sockets yet, so HTTP/3 is off there.
     pub fn open_datagrams(
         &mut self,
         config: &Config,
         workers: usize,
         handed: &mut HandedDatagrams,
-    ) -> Result<NewDatagrams, String> {
+    ) -> NewDatagrams {
         let mut new_sockets: NewDatagrams = (0..workers).map(|_| Vec::new()).collect();
-        let mut added = Vec::new();
+        self.without_datagrams.clear();
         for (id, address) in self.datagram_addresses(config) {
             // Workers keep their sockets over reloads.
             if self.datagrams.contains(&id) {
@@ -194,18 +194,32 @@ impl ListenerSet {
                 Ok(None) => datagrams::open(address, self.datagram_owner, workers),
                 Err(error) => Err(error),
             };
-            let ports = ports.map_err(|error| {
-                let hint = hint(&error).replace("-ltnp", "-lunp");
-                format!("can't receive datagrams at {address}: {hint}")
-            })?;
-            for (sockets, port) in new_sockets.iter_mut().zip(ports) {
-                sockets.push((id, port));
+            match ports {
+                Ok(ports) => {
+                    for (sockets, port) in new_sockets.iter_mut().zip(ports) {
+                        sockets.push((id, port));
+                    }
+                    self.datagrams.push(id);
+                }
+                Err(error) => {
+                    let hint = hint(&error).replace("-ltnp", "-lunp");
+                    self.without_datagrams.push((address, hint));
+                }
             }
-            added.push(id);
         }
-        // Only after all of them were opened: an error leaves the set unchanged.
-        self.datagrams.extend(added);
-        Ok(new_sockets)
+        new_sockets
+    }
+
+    /// The addresses at which HTTP/3 is impossible since the last [`ListenerSet::open_datagrams`], and the reasons.
+    pub fn without_datagrams(&self) -> &[(SocketAddr, String)] {
+        &self.without_datagrams
+    }
+
+    /// The addresses with HTTP/3.
+    pub fn http3_addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        let addresses = self.addresses.iter();
+        let own = addresses.filter(|(id, _)| self.datagrams.contains(id));
+        own.map(|(_, address)| *address)
     }
 
     /// The actual addresses of the listeners with HTTP/3.

@@ -87,7 +87,7 @@ impl PrivilegedParts {
             None => &mut no_datagrams,
         };
         let workers = worker_threads::count(config);
-        let new_datagrams = listeners.open_datagrams(config, workers, handed)?;
+        let new_datagrams = listeners.open_datagrams(config, workers, handed);
         // TLS is prepared before root is given up, because usually only root can read private keys.
         let predecessor = start.predecessor.as_ref();
         let ticket_keys = predecessor.and_then(|it| it.ticket_keys.as_deref());

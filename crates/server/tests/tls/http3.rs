@@ -82,11 +82,12 @@ fn http3_sends_urgent_responses_first() {
     let server = serve(&place, 1, "");
     // Together they are longer than the windows of a connection, and each is shorter than that of a stream.
     place.folder.file("site/long", noise(900_000));
-    let mut client = Http3Client::connect(&place, server.addresses[0]);
+    let mut first = Http3Client::connect(&place, server.addresses[0]);
     for _ in 0..2 {
-        client.get("/long");
+        first.get("/long");
     }
-    client.completed.clear();
+    // QUIC takes few bytes of a new connection before they are sent: it sends what it has taken in the order of writes.
+    let mut client = Http3Client::connect(&place, server.addresses[0]);
     let mut ask = |priority| client.request_with("GET", "/long", &[("priority", priority)], b"");
     let low = [ask("u=6"), ask("u=6")];
     let middle = [ask("u=3"), ask("u=3"), ask("u=3")];
@@ -161,6 +162,49 @@ fn denied_client_loses_its_connection_and_gets_no_answer() {
     });
     commands.command(&["deny", "remove", "127.0.0.0/8"]);
     let mut client = Http3Client::connect(&place, server.addresses[0]);
+    assert_eq!(client.get("/a").body(), b"a");
+}
+
+#[test]
+fn http3_handshakes_that_fail_are_counted_and_logged() {
+    let place = Place::new();
+    let tls = format!("client = \"require\"\nclient_ca = \"{}\"\n", place.ca());
+    let server = serve_with(&place, 1, "", &tls);
+    let address = server.addresses[0];
+    // A client knows only later that the server requires a certificate (RFC 8446 §4.4.2.4).
+    let mut anonymous = Http3Client::connect(&place, address);
+    anonymous.wait(|client| client.end.is_some());
+    server.wait_for_error_line("the peer sent no certificate");
+    // This one does not trust the server's authority.
+    let stranger = Http3Client::connect(&Place::new(), address);
+    assert!(stranger.end.is_some());
+    server.wait_for_error_line("the peer sent an alert");
+    assert_eq!(place.count("tls.client_certificate"), 1);
+    assert_eq!(place.count("tls.alerts"), 1);
+    assert_eq!(place.count("quic_handshake_failures"), 2);
+    assert_eq!(place.status("http3"), [format!("{address} (UDP)")]);
+}
+
+#[test]
+fn used_udp_port_leaves_an_address_to_tcp() {
+    let place = Place::new();
+    place.certify("a", &["a.example"]);
+    place.folder.file("site/a", "a");
+    let taken = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address");
+    let site = place
+        .site("a", "", "")
+        .replace("127.0.0.1:0", &address.to_string());
+    let server = place.run_with("http3 = true", &site);
+    server.wait_for_error_line(&format!("no HTTP/3 at {address}"));
+    let fetch = || place.fetch(address, &["-D-", "https://a.example/a"]);
+    assert!(!fetch().to_ascii_lowercase().contains("alt-svc"));
+    // A reload tries again.
+    drop(taken);
+    server.signal("HUP");
+    server.wait_for_error_line("lowroad.toml is in force");
+    assert!(fetch().to_ascii_lowercase().contains("alt-svc"));
+    let mut client = Http3Client::connect(&place, address);
     assert_eq!(client.get("/a").body(), b"a");
 }
 

@@ -12,6 +12,8 @@ use super::http3::serve_with;
 use super::http3_client::Http3Client;
 use super::support::{PROGRAM, Place, noise};
 
+/// Reloads under load.
+const RELOADS: usize = 100;
 /// Upgrades under load.
 const UPGRADES: usize = 8;
 
@@ -113,6 +115,37 @@ fn http3_requests_survive_upgrades_under_load() {
         for load in loads {
             let answered = load.join().expect("no failed request");
             assert!(answered > UPGRADES, "{answered}");
+        }
+    });
+}
+
+#[test]
+fn http3_connections_survive_reloads_under_load() {
+    let upgradable = Upgradable::start(2, "");
+    let is_over = AtomicBool::new(false);
+    let (place, server) = (&upgradable.place, upgradable.server.addresses[0]);
+    thread::scope(|scope| {
+        let is_over = &is_over;
+        let new = scope.spawn(move || request_until(place, server, is_over, 2));
+        let kept = [(); 2].map(|()| {
+            scope.spawn(move || {
+                let (mut client, mut answered) = (connect(place, server), 0);
+                while !is_over.load(Relaxed) {
+                    assert!(client.get("/short").body() == noise(900));
+                    answered += 1;
+                }
+                assert_eq!(client.goaway(), None);
+                answered
+            })
+        });
+        for number in 1..=RELOADS {
+            upgradable.server.signal("HUP");
+            let line = format!("reload {number}: ");
+            upgradable.server.wait_for_error_line(&line);
+        }
+        is_over.store(true, Relaxed);
+        for load in kept.into_iter().chain([new]) {
+            assert!(load.join().expect("no failed request") > 0);
         }
     });
 }

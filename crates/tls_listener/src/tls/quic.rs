@@ -119,6 +119,7 @@ impl TlsEndpoint {
             let quic = endpoint.quic.as_ref();
             quic.map_or_else(|| first.clone(), |quic| quic.acceptor.clone())
         };
+        let faults = self.process.faults.clone();
         let place = WorkerPlace {
             generation: identity.generation,
             worker: number,
@@ -129,7 +130,7 @@ impl TlsEndpoint {
             workers: count.min(WORKERS_MAX),
         };
         let config = QuicEndpointConfig {
-            cipher: QuicCipher::tls_by(acceptor),
+            cipher: QuicCipher::tls_by(acceptor, move |failure| faults.record(failure)),
             keys,
             place,
             seed: random_bytes()?,
