@@ -3,7 +3,8 @@
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use lowroad_config::EffectiveConfig;
 use lowroad_http::method::Method;
@@ -23,6 +24,10 @@ use crate::terminal_output;
 
 /// Timeout of a read.
 const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Maximum time from the end of the response to `stop` to the end of the process.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+const END_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Selects the server processes to query when no socket is named.
 pub type ServerFilter<'a> = &'a dyn Fn(u32) -> bool;
@@ -262,9 +267,18 @@ pub fn stop(args: &ControlArgs) -> Result<(), String> {
     let response = send_command_to(&path, "/v1/stop")?;
     // The server's end cuts its response off.
     let process = response.into_text()?;
-    // A server that has given up root can't remove its socket from root's folder.
-    remove_if_dead(&path);
+    remove_left_socket(&path);
     terminal_output::out(format_args!("process {} has ended\n", process.trim()))
+}
+
+/// Removes the socket's file, if the server can't: it has given up root, and the folder is root's.
+fn remove_left_socket(path: &Path) {
+    let end = Instant::now() + END_TIMEOUT;
+    // The response ends shortly before the process.
+    while path.exists() && Instant::now() < end {
+        remove_if_dead(path);
+        thread::sleep(END_INTERVAL);
+    }
 }
 
 /// Sends a command to the only running server, and waits for its response without a timeout.

@@ -1,11 +1,12 @@
 //! Changes of operators that survive a restart: the file of `changes` in `[admin]`.
 
 use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
 use lowroad_testkit::origin::TestOrigin;
 use lowroad_testkit::status::StatusClient;
-use lowroad_testkit::{TempFolder, TestClient, TestServer};
+use lowroad_testkit::{TempFolder, TestClient, TestServer, skip};
 use serde_json::Value;
 
 use crate::support::PROGRAM;
@@ -197,4 +198,26 @@ fn persist_needs_a_file() {
         text.contains("\nwarning: ") && text.contains("::/0 trusts every client"),
         "{text}"
     );
+}
+
+#[test]
+fn stop_removes_the_socket_of_a_server_that_has_given_up_root() {
+    let folder = TempFolder::new();
+    // Owned by this process; the server's user can't remove files of its folder.
+    folder.file("root/index.html", "hello");
+    let socket = folder.path().join("admin.sock");
+    if std::fs::metadata("/proc/self").map_or(1, |it| it.uid()) != 0 {
+        return skip(
+            "stop_removes_the_socket_of_a_server_that_has_given_up_root",
+            "not root",
+        );
+    }
+    let config = format!(
+        "[server]\nuser = \"nobody\"\nadmin = \"{}\"\n[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"root\"\n",
+        socket.display()
+    );
+    let _server = TestServer::run(PROGRAM, &folder, &config);
+    assert!(socket.exists());
+    StatusClient::new(PROGRAM, &socket).command(&["stop"]);
+    assert!(!socket.exists());
 }
