@@ -5,7 +5,8 @@
 //! descriptors don't grow.
 //!
 //! `LOWROAD_SOAK_S=1800` makes it longer, `LOWROAD_SOAK_SEED=7` chooses another order, `LOWROAD_SOAK_PANICS=1` adds panics of
-//! workers (with seed 12 and 480 s, the server has once refused all connections after some minutes). Each action is followed by a batch of
+//! workers: not by default, since repeated ones suspend all workers for up to a minute, in which connections are refused.
+//! Each action is followed by a batch of
 //! each client, so that the test ends by counts.
 
 use std::collections::HashMap;
