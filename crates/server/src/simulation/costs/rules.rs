@@ -120,12 +120,16 @@ const CONDITIONAL_ENTRIES: [(&str, &str); 8] = [
     ),
 ];
 
+/// The name of the entries of all kinds together.
+const TOGETHER: &str = "all kinds";
 /// Number of entries of each kind that a site may have at little cost.
 const SOME: usize = 20;
-/// The share by which they may raise the cost of requests that they don't concern. The aim is 0.03; measured without
-/// optimization, as tests are built, are up to 0.031 of an exchange of 336,000 instructions. Nearly all of it is the
-/// first pattern: 1000 entries cost little more than one.
+/// The share by which entries of one kind may raise the cost of requests that they don't concern. Nearly all of it is the
+/// first pattern: 1000 entries cost little more than one. The aim is 0.03 for all kinds together in an optimized program
+/// and a whole system; this is measured without optimization, as tests are built.
 const SOME_SHARE_MAX: f64 = 0.04;
+/// The same for entries of all kinds together.
+const TOGETHER_SHARE_MAX: f64 = 0.08;
 
 /// Number of entries that are compared with a single one.
 const MANY: usize = 1000;
@@ -180,17 +184,19 @@ fn entries_that_are_not_for_a_request_cost_nothing() {
     );
 }
 
-/// A site with twenty entries of one kind, compared with a site without entries.
+/// A site with twenty entries of one kind, and of all kinds together, compared with a site without entries.
 #[test]
 fn twenty_entries_of_a_kind_cost_other_requests_little() {
     // Classes are tables of the server, and the traffic of each request belongs to one of them.
     let of_sites = ENTRIES
         .iter()
         .filter(|(name, _)| !name.starts_with("class"));
-    let all: Vec<(&str, String)> = of_sites
+    let mut all: Vec<(&str, String)> = of_sites
         .chain(&CONDITIONAL_ENTRIES)
         .map(|(name, entry)| (*name, (*entry).to_owned()))
         .collect();
+    let together = all.iter().map(|(_, entry)| entry.as_str()).collect();
+    all.push((TOGETHER, together));
     let prepare: Vec<_> = all
         .iter()
         .map(|(_, entry)| {
@@ -224,12 +230,13 @@ fn twenty_entries_of_a_kind_cost_other_requests_little() {
             counts[0],
             more * 100.0
         );
-        if more > SOME_SHARE_MAX {
-            failures.push((piece.name, more));
+        let more_max = match piece.name {
+            TOGETHER => TOGETHER_SHARE_MAX,
+            _ => SOME_SHARE_MAX,
+        };
+        if more > more_max {
+            failures.push((piece.name, more, more_max));
         }
     }
-    assert!(
-        failures.is_empty(),
-        "more than {SOME_SHARE_MAX} more: {failures:?}"
-    );
+    assert!(failures.is_empty(), "too much more: {failures:?}");
 }
