@@ -25,6 +25,7 @@ fn main() -> BuildResult<()> {
     compile(&level, &headers, &out.join("xdp.bpf.o"), &["-DTIER_XDP"])?;
     compile(&level, &headers, &out.join("tc.bpf.o"), &[])?;
     for name in ["xdp.bpf.o", "tc.bpf.o"] {
+        // The compressed copy is made after `strip` has shortened the file.
         let object = fs::read(out.join(name))?;
         let compressed = zstd::bulk::compress(&object, COMPRESSION_LEVEL)?;
         fs::write(out.join(name).with_extension("o.zst"), compressed)?;

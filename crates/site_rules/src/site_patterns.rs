@@ -116,6 +116,7 @@ impl SitePatterns {
             builder.patterns.add_folder(&alias.path);
         }
         builder.end(PatternKind::Alias, site.aliases.len());
+        // Rules for fields that are equal in all responses are applied when a file is loaded, so requests don't match them.
         let mut field_count = 0;
         for pattern in request_dependent_patterns(site) {
             builder.patterns.add(pattern, MatchScope::Path);

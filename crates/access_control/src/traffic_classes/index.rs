@@ -105,6 +105,7 @@ impl ClassIndex {
     /// The first class whose conditions a request meets. `path` is decoded; `peer` is the client's address.
     pub(super) fn class(&self, request: &Request<'_>, path: &[u8], peer: IpAddr) -> Option<usize> {
         let mut buffer = [0; 256];
+        // The name is only normalized if a class has hosts: that takes longer than the other conditions.
         let authority = request.authority.filter(|_| self.has_hosts);
         let host = authority.and_then(|it| host::normalize(it, &mut buffer));
         let input = ClassInput {
@@ -115,6 +116,7 @@ impl ClassIndex {
         };
         // The first class without conditions matches all requests, so later ones are never reached.
         let mut candidates: Vec<usize> = self.unconditional.first().copied().into_iter().collect();
+        // Each index gives candidates; a class in several of them is tried once for each.
         candidates.extend(self.by_address.get(peer));
         candidates.extend(self.by_field.get(request.fields()));
         if self.has_hosts {

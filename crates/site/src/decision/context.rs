@@ -137,6 +137,7 @@ impl RequestContext<'_> {
             .and_then(|rewritten| rewritten.redirect_fields());
         // The rules of the path that the client requested apply to a response that a handler has redirected.
         let path = redirect.map_or(self.path, |(path, _)| path);
+        // Only conditions of redirects may have led here; then no rule for fields is compared.
         let (rules, cors) = match self.may_have_request_fields() {
             true => (
                 SiteFields::new(&self.site.rules, path, StatusCode::OK),

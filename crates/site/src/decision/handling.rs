@@ -143,6 +143,7 @@ fn redirect_by_rule<W: Effects>(
         lookup
             .effects
             .trace(TraceEvent::Redirect("a redirect rule", &redirect.location));
+        // The access log names the rule that answered.
         AnsweringRule::Redirect.note(responder.exchange);
         let status = responder.redirect(context.site_path(), &redirect);
         return Some(generated_response(status));

@@ -246,6 +246,7 @@ fn load_as(
 
 /// Copies an object file to `buffer`, with the alignment that libbpf needs.
 fn aligned<'b>(object: &[u8], buffer: &'b mut Vec<u8>) -> &'b [u8] {
+    // Allocations of bytes have no alignment that could be relied on, so the copy begins at the first aligned byte.
     buffer.resize(object.len() + OBJECT_ALIGNMENT, 0);
     let start = buffer.as_ptr().align_offset(OBJECT_ALIGNMENT);
     let copy = &mut buffer[start..start + object.len()];
