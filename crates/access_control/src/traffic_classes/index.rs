@@ -116,7 +116,7 @@ impl ClassIndex {
         };
         // The first class without conditions matches all requests, so later ones are never reached.
         let mut candidates: Vec<usize> = self.unconditional.first().copied().into_iter().collect();
-        // Each index gives candidates; a class in several of them is tried once for each.
+        // Each class is in one index, that of its most selective kind of condition.
         candidates.extend(self.by_address.get(peer));
         candidates.extend(self.by_field.get(request.fields()));
         if self.has_hosts {
