@@ -84,15 +84,23 @@ impl DatagramRelay {
         Ok(DatagramRelay { socket, ..*self })
     }
 
+    /// Whether the other process, or its worker, has ended. Sends an empty message, which the receiver ignores.
+    pub fn is_ended(&self) -> bool {
+        self.send_parts(&[]) == RelayOutcome::Ended
+    }
+
     /// Passes a datagram on without blocking. `train` has its addresses.
     pub fn send(&self, train: &DatagramTrain, datagram: &[u8]) -> RelayOutcome {
         let header = encode(train);
-        let parts = [IoSlice::new(&header), IoSlice::new(datagram)];
+        self.send_parts(&[IoSlice::new(&header), IoSlice::new(datagram)])
+    }
+
+    fn send_parts(&self, parts: &[IoSlice<'_>]) -> RelayOutcome {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         loop {
             match sendmsg(
                 &self.socket,
-                &parts,
+                parts,
                 &mut SendAncillaryBuffer::default(),
                 flags,
             ) {
@@ -207,7 +215,9 @@ mod tests {
         // More than a burst of datagrams fits.
         assert!(sent >= 64, "{sent}");
         assert_eq!(relay.send(&train, &[0; 1200]), RelayOutcome::Full);
+        assert!(!relay.is_ended());
         drop(receiver);
+        assert!(relay.is_ended());
         assert_eq!(relay.send(&train, &[0; 1200]), RelayOutcome::Ended);
     }
 }

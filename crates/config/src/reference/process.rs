@@ -76,7 +76,7 @@ pub(super) const SERVER: TableReference = TableReference {
         KeyReference::optional(
             "ticket_keys",
             "path",
-            "A file for the keys of TLS session tickets. With it, clients resume sessions after a restart, and at other servers with the same file. The server creates it if it is missing; no other user may read it (mode 0600).",
+            "A file for the keys of TLS session tickets. With it, clients resume sessions after a restart, and at other servers with the same file. The server creates it if it is missing; no other user may read it (mode 0600). With `http3`, QUIC's secret is kept in a file of the same name with `.quic` at its end, so that clients notice a restart at once.",
         ),
         KeyReference::with_default(
             "kernel_tls",
@@ -206,7 +206,7 @@ pub(super) const LIMITS: TableReference = TableReference {
             "streams_per_connection_max",
             "1 to 32767",
             "128",
-            "Concurrent requests of an HTTP/2 connection. Further ones are refused; clients may repeat them.",
+            "Concurrent requests of a connection with HTTP/2 or HTTP/3. Further ones are refused; clients may repeat them.",
         ),
         KeyReference::with_default(
             "head_len_max",

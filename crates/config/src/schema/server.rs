@@ -33,7 +33,8 @@ pub struct ProcessConfig {
     pub disk_cache: Option<PathBuf>,
     /// The size limit of the disk cache in bytes. 64 MiB to 1 PiB. Default 10 GiB. Key `disk_cache_max`.
     pub disk_cache_len_max: u64,
-    /// The file of the keys of TLS session tickets; None = the keys end with the process. Key `ticket_keys`.
+    /// The file of the keys of TLS session tickets; None = the keys end with the process. Key `ticket_keys`. The file of
+    /// QUIC's secret is beside it.
     pub ticket_keys: Option<PathBuf>,
     /// Whether the kernel encrypts long files over TLS 1.3, if it can (kernel TLS). Default false.
     pub kernel_tls: bool,

@@ -362,10 +362,22 @@ fn receive_relayed(
 ) -> io::Result<usize> {
     let (memory, trains) = batch.memory_and_trains();
     let mut lens = [0; TRAINS_MAX];
-    let count = receive_messages(relay, scratch, memory, TRAIN_LEN_MAX, |slot, message| {
-        lens[slot] = if message.is_truncated { 0 } else { message.len };
-    })?;
+    let count =
+        receive_messages(
+            relay,
+            scratch,
+            memory,
+            TRAIN_LEN_MAX,
+            |slot, message| match message.is_truncated {
+                true => drops.truncated += 1,
+                false => lens[slot] = message.len,
+            },
+        )?;
     for (slot, len) in lens[..count].iter().enumerate() {
+        // An empty message only tests whether this process still receives.
+        if *len == 0 {
+            continue;
+        }
         let start = slot * TRAIN_LEN_MAX;
         match decode(&memory[start..start + len], start) {
             Some(train) => trains.push(train),

@@ -90,7 +90,8 @@ impl SharedDatagrams {
                 channel.send(&ToSuccessor::DatagramSocket(*label), Some(socket.as_fd()))?;
             }
             // Earlier processes may still drain. All workers have the same relays to them.
-            for relay in port.relays.iter().filter(|_| label.worker == 0) {
+            let is_needed = |relay: &&DatagramRelay| label.worker == 0 && !relay.is_ended();
+            for relay in port.relays.iter().filter(is_needed) {
                 let to = SocketLabel {
                     worker: relay.to.worker.into(),
                     ..*label

@@ -192,6 +192,34 @@ fn http3_clients_of_an_ended_process_are_reset() {
 }
 
 #[test]
+fn http3_clients_are_reset_after_a_restart() {
+    let place = Place::new();
+    place.certify("a", &["a.example"]);
+    place.folder.file("site/short", noise(900));
+    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = port.local_addr().expect("an address");
+    drop(port);
+    let site = place
+        .site("a", "", "")
+        .replace("127.0.0.1:0", &address.to_string());
+    let keys = format!(
+        "http3 = true\nticket_keys = \"{}\"\n",
+        place.path("tickets").display()
+    );
+    let start = || place.run_with(&keys, &site);
+    let mut first = start();
+    let mut client = connect(&place, address);
+    assert!(client.get("/short").body() == noise(900));
+    first.signal("KILL");
+    first.wait_for_end();
+    let _second = start();
+    let path = format!("/short?{}", "x".repeat(500));
+    client.request("GET", &path, b"");
+    client.wait(|client| client.end.is_some());
+    assert_eq!(client.end, Some(CloseReason::StatelessReset));
+}
+
+#[test]
 fn failed_upgrade_keeps_http3_connections() {
     let upgradable = Upgradable::start(2, "");
     let mut client = upgradable.connect();

@@ -12,6 +12,7 @@ mod fault_log;
 mod files;
 mod local_authority;
 mod quic;
+mod quic_secret;
 mod session;
 
 use std::collections::HashMap;
@@ -119,7 +120,20 @@ impl TlsListeners {
         quic: Option<QuicIdentity>,
     ) -> Result<TlsListeners, String> {
         let mut process = TlsProcess::new(config, logger, account)?;
-        process.quic = Arc::new(QuicProcess::new(quic));
+        process.quic = Arc::new(QuicProcess::new(quic.or_else(|| {
+            let path = config.server.ticket_keys.as_ref();
+            let path = path.filter(|_| config.server.http3)?;
+            // Without the file, only lost connections take longer to end.
+            let secret = quic_secret::read(path, account)
+                .inspect_err(|reason| {
+                    logger.warn(format_args!("QUIC's secret is not kept: {reason}"))
+                })
+                .ok()?;
+            Some(QuicIdentity {
+                secret,
+                generation: 0,
+            })
+        })));
         if let Some(keys) = ticket_keys.and_then(TicketKeys::from_bytes)
             && process.ticket_file.is_none()
         {
