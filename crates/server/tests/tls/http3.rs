@@ -93,14 +93,14 @@ fn http3_sends_urgent_responses_first() {
     let middle = [ask("u=3"), ask("u=3"), ask("u=3")];
     let high = [ask("u=1"), ask("u=1")];
     client.wait(|client| client.completed.len() == 7);
-    // Lost datagrams may change the order within an urgency.
-    let mut completed = client.completed.clone();
-    completed[..2].sort_unstable();
-    completed[2..5].sort_unstable();
-    completed[5..].sort_unstable();
-    let expected = [&high[..], &middle, &low].concat();
-    assert_eq!(completed, expected);
-    for stream in expected {
+    // A lost datagram may delay a response behind the next ones, but not behind the least urgent: 2.7 MB lie in between.
+    let completed = &client.completed;
+    let position = |stream: &u64| completed.iter().position(|it| it == stream);
+    assert!(
+        high.iter().map(position).max() < low.iter().map(position).min(),
+        "{completed:?}"
+    );
+    for stream in [&high[..], &middle, &low].concat() {
         assert!(client.take(stream).body() == noise(900_000));
     }
 }
@@ -190,7 +190,8 @@ fn used_udp_port_leaves_an_address_to_tcp() {
     let place = Place::new();
     place.certify("a", &["a.example"]);
     place.folder.file("site/a", "a");
-    let taken = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
+    // No other test uses this address, so the TCP port with the same number is free.
+    let taken = UdpSocket::bind("127.0.0.76:0").expect("a port");
     let address = taken.local_addr().expect("an address");
     let site = place
         .site("a", "", "")

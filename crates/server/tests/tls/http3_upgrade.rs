@@ -196,7 +196,8 @@ fn http3_clients_are_reset_after_a_restart() {
     let place = Place::new();
     place.certify("a", &["a.example"]);
     place.folder.file("site/short", noise(900));
-    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    // No other test uses this address, so the port stays free between the servers.
+    let port = std::net::TcpListener::bind("127.0.0.78:0").expect("a port");
     let address = port.local_addr().expect("an address");
     drop(port);
     let site = place
