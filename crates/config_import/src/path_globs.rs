@@ -25,6 +25,8 @@ pub struct PathGlobs {
     pub globs: Vec<String>,
     /// Globs of a negative look-ahead: paths that the expression excludes.
     pub exceptions: Vec<String>,
+    /// The same as an expression, for `/\.(?!NAME)`: no glob excludes a path with one such name and no other.
+    pub excepted_paths: Option<String>,
     /// Whether the globs match more paths than the expression.
     pub is_wider: bool,
 }
@@ -49,6 +51,15 @@ impl PathGlobs {
             return PathGlobs::from_plain_regex(regex);
         };
         let with = PathGlobs::from_plain_regex(&format!("{before}{after}"))?;
+        if !before.starts_with('^') || before.contains(['*', '+']) {
+            // The expression may match at one place of a path and exclude another one: `/.git/.well-known/`.
+            let excepted_paths = excepted_names(before, excluded);
+            return Some(PathGlobs {
+                is_wider: with.is_wider || excepted_paths.is_none(),
+                excepted_paths,
+                ..with
+            });
+        }
         // The look-ahead excludes a path regardless of the text after it.
         let without = PathGlobs::from_plain_regex(&format!("{before}(?:{excluded})"))?;
         Some(PathGlobs {
@@ -85,8 +96,8 @@ impl PathGlobs {
         globs.retain(|glob| !names.iter().any(|name| *glob == format!("/*{name}/**")));
         (!globs.is_empty()).then_some(PathGlobs {
             globs,
-            exceptions: Vec::new(),
             is_wider,
+            ..PathGlobs::default()
         })
     }
 
@@ -109,9 +120,22 @@ impl PathGlobs {
         PathGlobs {
             globs: self.globs.iter().flat_map(inside).collect(),
             exceptions: self.exceptions.iter().flat_map(inside).collect(),
+            excepted_paths: self.excepted_paths.clone(),
             is_wider: self.is_wider,
         }
     }
+}
+
+/// An expression for the paths with a hidden name (`/\.` before the look-ahead) of which each is excluded by it.
+fn excepted_names(before: &str, excluded: &str) -> Option<String> {
+    let is_plain = |it: char| it.is_ascii_alphanumeric() || "-_/|".contains(it);
+    if before.replace("\\/", "/") != r"/\." || !excluded.chars().all(is_plain) {
+        return None;
+    }
+    // One excluded name; all other segments are not hidden.
+    Some(format!(
+        r"^(?:/[^./][^/]*)*/\.(?:{excluded})(?:[^/.][^/]*)?(?:/(?:[^./][^/]*)?)*$"
+    ))
 }
 
 /// Splits an expression at its negative look-ahead: the text before it, its own and the text after it.
@@ -347,7 +371,30 @@ mod tests {
     fn look_ahead_becomes_exceptions() {
         let found = PathGlobs::from_regex(r"/\.(?!well-known)").expect("globs");
         assert_eq!(found.globs, ["/.**", "/**/.**"]);
-        assert_eq!(found.exceptions, ["/.well-known**", "/**/.well-known**"]);
+        assert!(found.exceptions.is_empty());
+        let excepted = found.excepted_paths.expect("an expression");
+        let excepted = lowroad_config::PathExpression::parse(&excepted).expect("valid");
+        for (path, is_excepted) in [
+            ("/.well-known/acme-challenge/x", true),
+            ("/.well-known", true),
+            ("/.well-known/", true),
+            ("/a/b/.well-known/x", true),
+            ("/.git/.well-known/x", false),
+            ("/.well-known/.git/x", false),
+            ("/.well-known/a/.env", false),
+            ("/.well-known.git", false),
+            ("/.git", false),
+        ] {
+            assert_eq!(excepted.is_match(path.as_bytes()), is_excepted, "{path}");
+        }
+        let anchored = PathGlobs::from_regex(r"^/(?!public/).*\.sql$").expect("globs");
+        assert_eq!(anchored.exceptions, ["/public/**"]);
+        // Other expressions match at several places of a path, and their exceptions are not kept.
+        for regex in [r"/private(?!/pub)", r"^/.*/x(?!y)", r"/\.(?!a.*b)"] {
+            let found = PathGlobs::from_regex(regex).expect(regex);
+            let has_any = !found.exceptions.is_empty() || found.excepted_paths.is_some();
+            assert!(!has_any && found.is_wider, "{regex}");
+        }
     }
 
     #[test]

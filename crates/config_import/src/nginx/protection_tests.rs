@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use lowroad_config::SiteConfig;
+use lowroad_config::{RuleAction, SiteConfig};
 
 use super::import_text;
 use crate::ConfigImport;
@@ -70,6 +70,42 @@ fn exceptions_of_closed_locations_open_nothing() {
         rules.iter().any(|it| it == "/public/private/** Deny(403)"),
         "{rules:?}"
     );
+}
+
+#[test]
+fn open_locations_open_no_scripts() {
+    let php = "location ~ \\.php$ { fastcgi_pass 127.0.0.1:9000; }";
+    let password = "auth_basic x; auth_basic_user_file /p;";
+    // The expression precedes the prefix, and keeps the password of the server.
+    let prefix = rules(&format!(
+        "{password} location /open/ {{ auth_basic off; }} {php}"
+    ));
+    let expected = ["*.php Auth", "*.php Allow", "/open/** Allow", "/** Auth"];
+    assert_eq!(prefix.len(), expected.len(), "{prefix:?}");
+    for (rule, expected) in prefix.iter().zip(expected) {
+        assert!(rule.starts_with(expected), "{prefix:?}");
+    }
+    for open in ["auth_basic off", "allow all"] {
+        let guard = match open {
+            "allow all" => "deny all;",
+            _ => password,
+        };
+        let (sites, import) = import(&format!(
+            "server {{ listen 80; server_name a.example; root /srv; {guard} location ~* \\.(css|js)$ {{ {open}; }} {php} }}"
+        ));
+        let rules = &sites[0].access;
+        let opened: Vec<_> = rules
+            .iter()
+            .filter(|it| matches!(it.action, RuleAction::Allow))
+            .collect();
+        assert!(opened.len() >= 2, "{}", import.text);
+        let names = opened.iter().filter(|it| it.pattern.to_string() != "*.php");
+        for rule in names {
+            // `/x.php/y.css` is a request for the script.
+            assert_eq!(rule.conditions.exceptions.len(), 1, "{}", import.text);
+        }
+        assert!(import.text.contains(r"\.php/"), "{}", import.text);
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@ use crate::nginx::level::Translation;
 use crate::nginx::locations::Location;
 use crate::nginx::servers::Server;
 use crate::nginx::settings::{AccessSettings, RequestCondition};
+use crate::path_globs::PathGlobs;
 use crate::path_overlap::may_overlap;
 use crate::report::DirectiveOutcome;
 use crate::request_selector::exception;
@@ -102,18 +103,25 @@ pub fn write_rules(
             let is_other = other.settings.access != *access && !other.settings.access.is_open();
             is_other && may_overlap(&location.globs, &other.globs)
         });
+        // An open location ends with an `allow`, which must not hold for these paths.
+        let is_above_open = lower.iter().any(|other| {
+            let is_less_restricted = other.settings.access.is_open() && !access.is_open();
+            is_less_restricted && may_overlap(&location.globs, &other.globs)
+        });
         let differs = access != base;
         // Names with a dot are never served as files, so their refusal needs no rule.
         let is_hidden = access.is_closed()
             && !has_hidden_paths
             && location.globs.globs.iter().all(|it| it.contains("/."));
-        if is_hidden || (!differs && named.is_none() && !is_below_restriction) {
+        let has_own_rules = differs || named.is_some() || is_below_restriction || is_above_open;
+        if is_hidden || !has_own_rules {
             continue;
         }
         let needs_allow = !access.is_closed() && (is_below_restriction || !base.is_open());
         let mut comment = Some(location.comment.as_str());
         // Other locations decide about excluded paths.
-        let excluded = exception(&location.globs.exceptions).filter(|_| access.is_closed());
+        let excluded = excepted_paths(&location.globs).filter(|_| access.is_closed());
+        let scripts = exception(&script_paths(&locations, location));
         for glob in refused_globs(&location.globs.globs, needs_allow) {
             let guarded = match location.ignores_case {
                 true => format!("(?i){glob}"),
@@ -132,7 +140,8 @@ pub fn write_rules(
                     table
                         .entry(location.entry)
                         .key("pattern", quoted(glob))
-                        .key("allow", "true"),
+                        .key("allow", "true")
+                        .optional_key("not", scripts.as_deref()),
                 );
             }
         }
@@ -141,6 +150,25 @@ pub fn write_rules(
     for rule in rules(server, base, None) {
         document.push(rule);
     }
+}
+
+/// The value of `not` for the paths that an expression excludes.
+fn excepted_paths(globs: &PathGlobs) -> Option<String> {
+    let expression = globs.excepted_paths.as_ref();
+    let value = expression.map(|it| quoted(&format!("$path=~{it}")));
+    let value = value.map(|value| format!("{{ variable = {value} }}"));
+    value.or_else(|| exception(&globs.exceptions))
+}
+
+/// The paths behind the names of scripts, as globs. `/x.php/y.css` is a script here, and a file for nginx, if the location of
+/// `.css` comes first; what is allowed for files must not be allowed for the script.
+fn script_paths(locations: &[&Location], file_location: &Location) -> Vec<String> {
+    let handlers = locations
+        .iter()
+        .filter(|it| it.content.fastcgi.is_some() && it.entry != file_location.entry);
+    let names = handlers.flat_map(|it| &it.globs.globs);
+    let names = names.filter_map(|glob| glob.strip_prefix('*'));
+    names.map(|name| format!("/**{name}/**")).collect()
 }
 
 /// The globs of rules. A rule that refuses covers everything below its path, so `/data` needs no `/data/**`.
