@@ -1,6 +1,6 @@
 //! Warns of valid settings that are probably mistakes: they have no effect, or another one than their keys suggest.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::reader::{ConfigSource, KeyPosition};
 use crate::site_marks::SiteMarks;
@@ -13,9 +13,15 @@ use crate::{
 /// Warns of likely mistakes in sites.
 pub(crate) fn check_sites(source: &ConfigSource<'_>, sites: &[(SiteConfig, SiteMarks)]) {
     for (site, marks) in sites {
-        warn_of_unused_certificates(source, site, marks);
         warn_of_denied_clients(source, site, marks);
-        warn_of_loops(source, site, marks);
+        // Of several sites with an address, a request for another host is a request to another site.
+        let is_shared = |own: SocketAddr| {
+            let sharing = sites
+                .iter()
+                .filter(|(it, _)| it.addresses().any(|it| *it == own));
+            sharing.count() > 1
+        };
+        warn_of_loops(source, site, marks, &is_shared);
     }
 }
 
@@ -70,32 +76,6 @@ pub(crate) fn check_classes(
     }
 }
 
-/// Warns of certificates that clients are asked for, but that nothing reads.
-fn warn_of_unused_certificates(source: &ConfigSource<'_>, site: &SiteConfig, marks: &SiteMarks) {
-    let Some(tls) = &site.tls else {
-        return;
-    };
-    let is_requested = matches!(tls.clients, ClientAuthConfig::Request(_));
-    // Programs, modules and pages may read the certificate.
-    let has_programs = site
-        .routes
-        .iter()
-        .any(|route| !matches!(route.to, RouteTo::Origin(_)));
-    if !is_requested || !tls.client_paths.is_empty() || has_programs {
-        return;
-    }
-    // Rules, fields and logs name it so, also in included files.
-    if !source.has_text("client_certificate")
-        && let Some(position) = marks.tls.first()
-    {
-        source.warn(
-            position,
-            "client = \"request\" in [site.tls] asks clients for certificates, but nothing here needs or uses them",
-            "client = \"require\", client_paths, or rules with client_certificate",
-        );
-    }
-}
-
 /// Warns of a refusal of clients without a certificate at a site that requests none.
 fn warn_of_denied_clients(source: &ConfigSource<'_>, site: &SiteConfig, marks: &SiteMarks) {
     // Over TLS with requested certificates, the rule refuses those without one, as intended.
@@ -120,7 +100,12 @@ fn is_without_certificate(conditions: &RequestConditions) -> bool {
 }
 
 /// Warns of an origin at an address at which the same site listens: each request would come back.
-fn warn_of_loops(source: &ConfigSource<'_>, site: &SiteConfig, marks: &SiteMarks) {
+fn warn_of_loops(
+    source: &ConfigSource<'_>,
+    site: &SiteConfig,
+    marks: &SiteMarks,
+    is_shared: &dyn Fn(SocketAddr) -> bool,
+) {
     for (route, marks) in site.routes.iter().zip(&marks.routes) {
         let RouteTo::Origin(origin) = &route.to else {
             continue;
@@ -136,8 +121,11 @@ fn warn_of_loops(source: &ConfigSource<'_>, site: &SiteConfig, marks: &SiteMarks
             };
             let is_own = |ip: IpAddr| {
                 site.addresses().any(|own| {
-                    let is_every = own.ip().is_unspecified() && ip.is_loopback();
-                    own.port() == *port && *port != 0 && (own.ip() == ip || is_every)
+                    // A socket of `[::]` accepts IPv4, too.
+                    let is_family = own.ip().is_ipv6() || ip.is_ipv4();
+                    let is_every = own.ip().is_unspecified() && ip.is_loopback() && is_family;
+                    let is_address = own.ip() == ip || is_every;
+                    own.port() == *port && *port != 0 && is_address && !is_shared(*own)
                 })
             };
             if host.is_some_and(is_own) {

@@ -102,11 +102,6 @@ impl<'d> ConfigSource<'d> {
         });
     }
 
-    /// Whether one of the files contains a text, perhaps in a comment.
-    pub(crate) fn has_text(&self, text: &str) -> bool {
-        self.map.files.iter().any(|file| file.text.contains(text))
-    }
-
     pub(crate) fn report(
         &self,
         key_position: &KeyPosition,

@@ -16,10 +16,6 @@ fn likely_mistakes_are_warned_of() {
     let route = |to: &str| format!("[[site.route]]\npattern = \"/a/**\"\n{to}\n");
     for (text, expected) in [
         (
-            format!("{ROOT}{TLS}client = \"request\"\nclient_ca = \"ca\"\n"),
-            "4:10: site[0].tls.listen: client = \"request\" in [site.tls] asks clients",
-        ),
-        (
             format!("{ROOT}[[site.rule]]\ndeny = 403\nclient_certificate = false\n"),
             "3:1: site[0].rule[0]: client_certificate = false holds for all requests",
         ),
@@ -59,13 +55,8 @@ fn likely_mistakes_are_warned_of() {
         assert!(shown.contains(expected), "{text}: {shown}");
     }
     for text in [
-        format!("{ROOT}{TLS}client = \"request\"\nclient_ca = \"ca\"\nclient_paths = \"/a/**\"\n"),
         format!(
             "{ROOT}[[site.rule]]\ndeny = 403\nclient_certificate = false\n{TLS}client = \"request\"\nclient_ca = \"ca\"\n"
-        ),
-        format!(
-            "{ROOT}{}{TLS}client = \"request\"\nclient_ca = \"ca\"\n",
-            route("cgi = \"/cgi\"")
         ),
         format!("[server]\nhttp3 = true\n{ROOT}{TLS}"),
         "[[class]]\nname = \"a\"\nhosts = \"*.b.example\"\n[[site]]\nnames = \"a.b.example\"\nroot = \"/\"\n".to_owned(),
@@ -73,6 +64,15 @@ fn likely_mistakes_are_warned_of() {
         format!("{ROOT}trusted_proxies = [\"0.0.0.0/1\"]\n"),
         format!(
             "{ROOT}listen = \"10.0.0.1:8080\"\n{}",
+            route("origin = \"http://127.0.0.1:8080\"")
+        ),
+        format!(
+            "{ROOT}listen = \"0.0.0.0:8080\"\n{}",
+            route("origin = \"http://[::1]:8080\"")
+        ),
+        // The request is one for the other site.
+        format!(
+            "{ROOT}names = \"a.example\"\nlisten = \"127.0.0.1:8080\"\n{}[[site]]\nroot = \"/\"\nnames = \"b.example\"\nlisten = \"127.0.0.1:8080\"\n",
             route("origin = \"http://127.0.0.1:8080\"")
         ),
     ] {
