@@ -44,7 +44,7 @@ pub(crate) fn check_http3(
     }
 }
 
-/// Warns of classes whose hosts no site has.
+/// Warns of classes with hosts that no site has.
 pub(crate) fn check_classes(
     source: &ConfigSource<'_>,
     classes: &[(ClassConfig, KeyPosition)],

@@ -26,7 +26,7 @@ pub enum MailboxMessage<O, C, L, S> {
     BodyProgress(ConnectionToken),
     /// New settings for later connections and requests.
     Settings(Arc<WorkerSettings>),
-    /// The addresses whose connections are refused from now on. Open ones are closed. The sender is dropped afterwards.
+    /// Refuses connections of these addresses from now on, and closes the open ones. The sender is dropped after that.
     Deny(Arc<DeniedAddresses>, Sender<Infallible>),
     /// An operator's command to the service.
     Command(C),

@@ -75,7 +75,7 @@ impl SteeringTable {
         }
     }
 
-    /// The worker for a connection whose first packets have an identifier of the client.
+    /// The worker for a connection; its first packets have an identifier of the client.
     fn worker_of_new(&self, id: &[u8]) -> u8 {
         // Clients choose unpredictable identifiers (RFC 9000 §7.2).
         let sum = id.iter().fold(0_u32, |sum, byte| sum + u32::from(*byte));

@@ -127,7 +127,7 @@ fn set_state(target: ChangeTarget<'_>, servers: &ServerArgs, state: &str) -> Res
     Ok(())
 }
 
-/// Waits until the servers have no requests, if the command says so.
+/// Waits until the servers have no requests, if the command has `--wait`.
 fn wait_for_requests(admin: Option<&Path>, leave: &LeaveArgs) -> Result<OriginOutcome, String> {
     let Some(timeout) = leave.wait else {
         return Ok(OriginOutcome::Done);

@@ -1,4 +1,4 @@
-//! Writes changes of operators to the file that survives restarts, if the request says so.
+//! Writes changes of operators with `persist` to the file that survives restarts.
 
 use lowroad_http::status::StatusCode;
 

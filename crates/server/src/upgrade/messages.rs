@@ -111,7 +111,7 @@ pub struct ReadyReport {
     pub version: String,
     /// The sockets from which the successor will accept. The predecessor drains the others itself.
     pub taken: Vec<SocketLabel>,
-    /// The addresses whose datagram sockets the successor uses.
+    /// The addresses of datagram sockets that the successor uses.
     #[serde(default)]
     pub taken_datagrams: Vec<SocketOrigin>,
     /// Whether the successor uses the Unix socket of the admin service.

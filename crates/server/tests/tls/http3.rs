@@ -86,7 +86,7 @@ fn http3_sends_urgent_responses_first() {
     for _ in 0..2 {
         first.get("/long");
     }
-    // QUIC takes few bytes of a new connection before they are sent: it sends what it has taken in the order of writes.
+    // QUIC takes few bytes of a new connection before they are sent; bytes that it has taken keep the order of writes.
     let mut client = Http3Client::connect(&place, server.addresses[0]);
     let mut ask = |priority| client.request_with("GET", "/long", &[("priority", priority)], b"");
     let low = [ask("u=6"), ask("u=6")];

@@ -209,7 +209,7 @@ impl Http3Client {
         goaway
     }
 
-    /// Whether the server has said that it does not process a request, so that it may be repeated.
+    /// Whether a reset or GOAWAY excludes that the server processes a request, so that it may be repeated.
     pub fn is_unprocessed(&self, stream: u64) -> bool {
         // H3_REQUEST_REJECTED
         self.responses[&stream].reset == Some(0x10b)

@@ -70,7 +70,7 @@ impl HandedDatagrams {
         distribute(port.sockets, port.relays.into(), workers).map(Some)
     }
 
-    /// The addresses whose sockets were taken. Closes the others in this process.
+    /// The addresses with taken sockets. Closes the others in this process.
     pub fn finish(&mut self) -> Vec<SocketOrigin> {
         self.ports.clear();
         std::mem::take(&mut self.taken)

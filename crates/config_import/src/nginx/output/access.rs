@@ -121,7 +121,10 @@ pub fn write_rules(
         let mut comment = Some(location.comment.as_str());
         // Other locations decide about excluded paths.
         let excluded = excepted_paths(&location.globs).filter(|_| access.is_closed());
-        let scripts = exception(&script_paths(&locations, location));
+        let scripts = match needs_allow {
+            true => exception(&script_paths(&locations, location)),
+            false => None,
+        };
         for glob in refused_globs(&location.globs.globs, needs_allow) {
             let guarded = match location.ignores_case {
                 true => format!("(?i){glob}"),
@@ -161,7 +164,7 @@ fn excepted_paths(globs: &PathGlobs) -> Option<String> {
 }
 
 /// The paths behind the names of scripts, as globs. `/x.php/y.css` is a script here, and a file for nginx, if the location of
-/// `.css` comes first; what is allowed for files must not be allowed for the script.
+/// `.css` comes first; the permission for the files must not open the script.
 fn script_paths(locations: &[&Location], file_location: &Location) -> Vec<String> {
     let handlers = locations
         .iter()
