@@ -178,8 +178,12 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                     transport.stop_reading(session.id.key, stream_id, code.0);
                 }
             }
-            // The protocol schedules by it.
-            H3ServerEvent::PriorityUpdate { .. } => {}
+            // The protocol schedules by it; output that it has passed on waits here.
+            H3ServerEvent::PriorityUpdate { stream, priority } => {
+                if let Protocol::Http3(session) = &mut self.protocol {
+                    session.set_urgency(stream, priority.urgency);
+                }
+            }
         }
     }
 

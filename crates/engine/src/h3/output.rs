@@ -211,7 +211,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         if let Protocol::Http3(session) = &mut self.protocol
             && let Some(output) = session.outputs.iter_mut().find(|it| it.stream == stream)
         {
-            output.is_unblocked = std::mem::take(&mut output.is_blocked);
+            output.unblock();
         }
     }
 

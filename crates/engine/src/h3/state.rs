@@ -135,6 +135,14 @@ impl H3Session {
         is_first.then_some(first.stream)
     }
 
+    /// Sets the urgency of a stream's unsent output, after the client has changed it.
+    pub(super) fn set_urgency(&mut self, stream: StreamId, urgency: u8) {
+        let id = stream_id(stream);
+        if let Some(output) = self.outputs.iter_mut().find(|it| it.stream == id) {
+            output.urgency = urgency;
+        }
+    }
+
     /// Drops the output of a stream. Returns whether there was any.
     pub fn remove_output(&mut self, stream: u64) -> bool {
         let before = self.outputs.len();
@@ -223,6 +231,11 @@ impl StreamOutput {
         self.parts.push(bytes);
     }
 
+    /// Records that QUIC takes more of the stream. It may report that several times before the output is written.
+    pub(super) fn unblock(&mut self) {
+        self.is_unblocked |= std::mem::take(&mut self.is_blocked);
+    }
+
     /// Passes output to QUIC until its windows are full.
     pub(super) fn write(&mut self, id: QuicConnectionId, quic: &mut QuicPorts) -> WriteOutcome {
         if !self.framing.is_empty() {
@@ -262,4 +275,65 @@ pub(crate) struct SharedHttp3 {
     /// A buffer for frame headers.
     pub framing: Vec<u8>,
     pub counters: GlitchCounters,
+}
+
+#[cfg(test)]
+mod tests {
+    use lowroad_http::h3::Priority;
+
+    use super::*;
+    use crate::driver::DatagramSocketId;
+    use crate::quic_transport::ConnectionKey;
+
+    /// A session with blocked output on the first `count` request streams.
+    fn blocked_session(count: u32) -> H3Session {
+        let mut session = H3Session::new(
+            QuicConnectionId {
+                socket: DatagramSocketId(0),
+                key: ConnectionKey(0),
+            },
+            None,
+            &H3Settings::default(),
+            &mut SharedHttp3::default(),
+            SessionProgress::new(0, false),
+        );
+        for stream in 0..count {
+            session.output(stream_id(StreamId(stream))).is_blocked = true;
+        }
+        session
+    }
+
+    #[test]
+    fn output_stays_unblocked_after_a_repeated_report() {
+        let mut session = blocked_session(1);
+        assert_eq!(session.next_unblocked_output(None), None);
+        for _ in 0..2 {
+            session.outputs[0].unblock();
+            assert_eq!(session.next_unblocked_output(None), Some(0));
+        }
+    }
+
+    #[test]
+    fn changed_urgency_orders_blocked_output() {
+        let mut session = blocked_session(3);
+        session.set_urgency(StreamId(2), 1);
+        // A stream without output has nothing to order.
+        session.set_urgency(StreamId(3), 0);
+        for output in &mut session.outputs {
+            output.unblock();
+        }
+        assert_eq!(session.next_unblocked_output(None), Some(8));
+        let queued = |urgency| QueuedStream {
+            stream: StreamId(9),
+            priority: Priority {
+                urgency,
+                is_incremental: false,
+            },
+        };
+        assert_eq!(session.next_unblocked_output(Some(queued(0))), None);
+        assert_eq!(session.next_unblocked_output(Some(queued(2))), Some(8));
+        session.set_urgency(StreamId(2), 5);
+        assert_eq!(session.next_unblocked_output(None), Some(0));
+        assert_eq!(session.next_unblocked_output(Some(queued(2))), None);
+    }
 }

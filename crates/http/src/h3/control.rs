@@ -183,11 +183,12 @@ impl H3Server {
             return Ok(None);
         };
         let Some(slot) = self.streams.find(number) else {
-            // A stream that has begun and is absent has ended.
             if number >= self.next_number {
                 self.early_priorities.add(number, priority);
+                return Ok(None);
             }
-            return Ok(None);
+            // The stream has ended here, but the caller may still have output of it.
+            return Ok(Some((number, priority)));
         };
         // The stream has begun, but its request is incomplete.
         if !self.streams.get(slot).transport.has_request {

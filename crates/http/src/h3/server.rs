@@ -76,7 +76,7 @@ pub enum H3ServerEvent<'h, 'b> {
         /// The error code to send.
         code: H3ErrorCode,
     },
-    /// The client has changed the priority of a response.
+    /// The client has changed the priority of a response, which may be complete already.
     PriorityUpdate {
         /// The stream of the response.
         stream: StreamId,

@@ -35,7 +35,8 @@ fn priority_updates_apply_before_and_after_the_request() {
     assert_eq!(heard, "2 priority 2 true");
     assert_eq!(harness.send(10), "1 5 end, 2 5 end, 0 5 end");
     // A complete stream, and far more streams than are kept.
-    assert_eq!(harness.receive(CONTROL, &priority_update(1, "u=0")), "");
+    let heard = harness.receive(CONTROL, &priority_update(1, "u=0"));
+    assert_eq!(heard, "1 priority 0 false");
     for number in 100..200 {
         harness.receive(CONTROL, &priority_update(number, "u=0"));
     }
