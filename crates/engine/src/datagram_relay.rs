@@ -33,7 +33,7 @@ const SEND_BUFFER_LEN: usize = 2 << 20;
 /// A worker of a process of this server, as connections' identifiers name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessWorker {
-    /// The number of the process.
+    /// The number of the process: one more with each upgrade, modulo 256.
     pub generation: u8,
     /// The number of its worker.
     pub worker: u8,
@@ -73,15 +73,6 @@ impl DatagramRelay {
         // A smaller buffer than requested is no error.
         set_socket_send_buffer_size(&sender, SEND_BUFFER_LEN)?;
         Ok((sender, receiver))
-    }
-
-    /// Duplicates the relay, for another process.
-    ///
-    /// # Errors
-    /// No descriptors are left.
-    pub fn share(&self) -> io::Result<DatagramRelay> {
-        let socket = self.socket.try_clone()?;
-        Ok(DatagramRelay { socket, ..*self })
     }
 
     /// Whether the other process, or its worker, has ended. Sends an empty message, which the receiver ignores.

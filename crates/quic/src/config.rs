@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use aws_lc_rs::hmac;
+use lowroad_engine::datagram_relay::ProcessWorker;
 use lowroad_tls::{TlsClock, TlsFailure};
 use quinn_proto::{
     ConnectionIdGenerator, EndpointConfig, ServerConfig, ValidationTokenConfig, crypto,
 };
 
 use crate::admission::QuicLimits;
-use crate::connection_ids::{WorkerIds, WorkerPlace};
+use crate::connection_ids::WorkerIds;
 use crate::keys::{QuicKeys, ResetKey, TokenKey, derived};
 use crate::null_cipher::NullCipher;
 use crate::settings::QuicSettings;
@@ -54,7 +55,7 @@ pub struct QuicEndpointConfig {
     /// The keys, common to all workers.
     pub keys: QuicKeys,
     /// The worker, for connection identifiers.
-    pub place: WorkerPlace,
+    pub place: ProcessWorker,
     /// Random bytes that no other endpoint has: all random choices except those of TLS follow from them.
     pub seed: [u8; 32],
     /// Settings of each connection.

@@ -17,6 +17,7 @@
 use std::time::Duration;
 
 use aws_lc_rs::hmac;
+use lowroad_engine::datagram_relay::ProcessWorker;
 use quinn_proto::{ConnectionId, ConnectionIdGenerator, InvalidCid};
 
 /// The length of an identifier in bytes.
@@ -25,15 +26,6 @@ pub const CONNECTION_ID_LEN: usize = 8;
 pub const WORKERS_MAX: u8 = 128;
 /// Random bytes of an identifier.
 pub(crate) const RANDOM_LEN: usize = 4;
-
-/// The place of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WorkerPlace {
-    /// The number of the process: one more with each upgrade, modulo 256.
-    pub generation: u8,
-    /// The worker, less than [`WORKERS_MAX`].
-    pub worker: u8,
-}
 
 /// The secret of mask and check, common to all workers of all generations.
 #[derive(Clone, Copy)]
@@ -76,7 +68,11 @@ impl ConnectionIdKey {
 
     /// An identifier of a worker.
     #[must_use]
-    pub fn encode(&self, place: WorkerPlace, random: [u8; RANDOM_LEN]) -> [u8; CONNECTION_ID_LEN] {
+    pub fn encode(
+        &self,
+        place: ProcessWorker,
+        random: [u8; RANDOM_LEN],
+    ) -> [u8; CONNECTION_ID_LEN] {
         let [worker_mask, generation_mask, check @ ..] = self.hash(random).to_be_bytes();
         let (worker, generation) = (
             place.worker ^ worker_mask,
@@ -88,11 +84,11 @@ impl ConnectionIdKey {
 
     /// The worker of an identifier; `None` if this key has not made it.
     #[must_use]
-    pub fn decode(&self, id: &[u8]) -> Option<WorkerPlace> {
+    pub fn decode(&self, id: &[u8]) -> Option<ProcessWorker> {
         let [worker, generation, check, check_low, random @ ..] =
             *<&[u8; CONNECTION_ID_LEN]>::try_from(id).ok()?;
         let [worker_mask, generation_mask, wanted @ ..] = self.hash(random).to_be_bytes();
-        ([check, check_low] == wanted).then_some(WorkerPlace {
+        ([check, check_low] == wanted).then_some(ProcessWorker {
             generation: generation ^ generation_mask,
             worker: worker ^ worker_mask,
         })
@@ -103,7 +99,7 @@ impl ConnectionIdKey {
 /// seed determines them.
 pub(crate) struct WorkerIds {
     key: ConnectionIdKey,
-    place: WorkerPlace,
+    place: ProcessWorker,
     seed: hmac::Key,
     counter: u64,
     /// Unused output of the function.
@@ -111,7 +107,7 @@ pub(crate) struct WorkerIds {
 }
 
 impl WorkerIds {
-    pub fn new(key: ConnectionIdKey, place: WorkerPlace, seed: hmac::Key) -> WorkerIds {
+    pub fn new(key: ConnectionIdKey, place: ProcessWorker, seed: hmac::Key) -> WorkerIds {
         WorkerIds {
             key,
             place,
@@ -164,7 +160,7 @@ mod tests {
     use std::collections::HashSet;
 
     fn ids(worker: u8, seed: &[u8]) -> WorkerIds {
-        let place = WorkerPlace {
+        let place = ProcessWorker {
             generation: worker ^ 0xa5,
             worker,
         };

@@ -35,10 +35,12 @@ mod tls_session;
 mod tokens;
 mod worker_transport;
 
+pub use lowroad_engine::datagram_relay::ProcessWorker;
+
 pub use self::admission::{Admission, ConnectionAttempt, QuicCounters, QuicLimits};
 pub use self::client::QuicClientCipher;
 pub use self::config::{QuicCipher, QuicEndpointConfig};
-pub use self::connection_ids::{CONNECTION_ID_LEN, ConnectionIdKey, WORKERS_MAX, WorkerPlace};
+pub use self::connection_ids::{CONNECTION_ID_LEN, ConnectionIdKey, WORKERS_MAX};
 pub use self::endpoint::QuicEndpoint;
 pub use self::event::{
     CloseReason, ConnectionKey, EcnBits, IncomingDatagram, OutgoingTrain, QuicEvent,

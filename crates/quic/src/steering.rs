@@ -6,7 +6,9 @@
 
 pub mod classic;
 
-use crate::connection_ids::{CONNECTION_ID_LEN, ConnectionIdKey, WorkerPlace};
+use lowroad_engine::datagram_relay::ProcessWorker;
+
+use crate::connection_ids::{CONNECTION_ID_LEN, ConnectionIdKey};
 
 /// The bit of long headers in the first byte (RFC 8999 §5.1).
 pub(crate) const LONG_HEADER: u8 = 0x80;
@@ -23,7 +25,7 @@ pub enum QuicRoute {
     /// A connection of another worker of this process: its number.
     Worker(u8),
     /// A connection of another process.
-    Process(WorkerPlace),
+    Process(ProcessWorker),
     /// A packet that may begin a connection, or requests the versions. The receiving worker may process it, or else this
     /// one: all packets with one identifier have the same number.
     New(u8),
@@ -39,7 +41,7 @@ pub struct SteeringTable {
     /// The key of the identifiers.
     pub key: ConnectionIdKey,
     /// This worker.
-    pub here: WorkerPlace,
+    pub here: ProcessWorker,
     /// The number of workers of this process.
     pub workers: u8,
 }
@@ -95,8 +97,8 @@ mod tests {
 
     const KEY: [u8; 16] = *b"a sixteen bytes!";
 
-    fn place(generation: u8, worker: u8) -> WorkerPlace {
-        WorkerPlace { generation, worker }
+    fn place(generation: u8, worker: u8) -> ProcessWorker {
+        ProcessWorker { generation, worker }
     }
 
     fn table() -> SteeringTable {
@@ -107,7 +109,7 @@ mod tests {
         }
     }
 
-    fn short(place: WorkerPlace) -> Vec<u8> {
+    fn short(place: ProcessWorker) -> Vec<u8> {
         let id = ConnectionIdKey::new(KEY).encode(place, [1, 2, 3, 4]);
         [&[0x40][..], &id, &[0; 30]].concat()
     }

@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use lowroad_engine::datagram_relay::ProcessWorker;
 use lowroad_engine::datagrams::{DatagramTrain, Ecn};
 use lowroad_engine::quic_transport::{
     ConnectionKey, ConnectionPermit, DatagramRoute, QuicCounters, QuicEvent, QuicStreamClosed,
@@ -14,7 +13,6 @@ use lowroad_engine::tls_session::TlsInfo;
 use lowroad_tls::quic::HandshakeSummary;
 
 use crate::admission::Admission;
-use crate::connection_ids::WorkerPlace;
 use crate::endpoint::QuicEndpoint;
 use crate::event::{EcnBits, IncomingDatagram, OutgoingTrain};
 use crate::steering::{QuicRoute, SteeringTable};
@@ -61,9 +59,7 @@ impl QuicTransport for WorkerTransport {
     fn route(&self, datagram: &[u8]) -> DatagramRoute {
         match self.steering.route(datagram) {
             QuicRoute::Worker(worker) => DatagramRoute::Worker(worker),
-            QuicRoute::Process(WorkerPlace { generation, worker }) => {
-                DatagramRoute::Process(ProcessWorker { generation, worker })
-            }
+            QuicRoute::Process(to) => DatagramRoute::Process(to),
             QuicRoute::New(worker) if worker != self.steering.here.worker => {
                 DatagramRoute::New(worker)
             }

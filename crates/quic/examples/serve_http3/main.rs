@@ -17,8 +17,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use bytes::BytesMut;
 use lowroad_quic::{
-    Admission, ConnectionKey, EcnBits, IncomingDatagram, QuicCipher, QuicEndpoint,
-    QuicEndpointConfig, QuicEvent, QuicKeys, QuicLimits, QuicSettings, UsedTokens, WorkerPlace,
+    Admission, ConnectionKey, EcnBits, IncomingDatagram, ProcessWorker, QuicCipher, QuicEndpoint,
+    QuicEndpointConfig, QuicEvent, QuicKeys, QuicLimits, QuicSettings, UsedTokens,
 };
 use lowroad_tls::authority::LocalAuthority;
 use lowroad_tls::certificates::{CertificateMap, CertificateStore};
@@ -70,7 +70,7 @@ fn endpoint_config(
     Ok(QuicEndpointConfig {
         cipher: QuicCipher::tls(acceptor.for_quic()),
         keys: QuicKeys::new(&random()?),
-        place: WorkerPlace {
+        place: ProcessWorker {
             generation: 0,
             worker: 0,
         },

@@ -121,7 +121,7 @@ pub fn program(key: &ConnectionIdKey) -> Vec<ClassicInstruction> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection_ids::WorkerPlace;
+    use lowroad_engine::datagram_relay::ProcessWorker;
 
     /// Interprets a program. A load beyond the datagram ends it with 0, as in the kernel.
     fn run(program: &[ClassicInstruction], datagram: &[u8]) -> u32 {
@@ -182,7 +182,7 @@ mod tests {
             random = random
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1);
-            let place = WorkerPlace {
+            let place = ProcessWorker {
                 generation: (round % 256) as u8,
                 worker: (round % 128) as u8,
             };

@@ -8,8 +8,8 @@ use std::time::Instant;
 use bytes::{Bytes, BytesMut};
 use lowroad_quic::{
     Admission, CloseReason, ConnectionAttempt, ConnectionKey, EcnBits, IncomingDatagram,
-    QuicCipher, QuicClientCipher, QuicEndpoint, QuicEndpointConfig, QuicEvent, QuicLimits,
-    QuicRoute, SteeringTable, WorkerPlace,
+    ProcessWorker, QuicCipher, QuicClientCipher, QuicEndpoint, QuicEndpointConfig, QuicEvent,
+    QuicLimits, QuicRoute, SteeringTable,
 };
 use quinn_proto::TokenStore;
 
@@ -283,13 +283,13 @@ fn a_new_process_knows_datagrams_of_the_old_one() {
 
     let table = SteeringTable {
         key: config(5, 1, QuicCipher::null()).keys.connection_ids(),
-        here: WorkerPlace {
+        here: ProcessWorker {
             generation: 1,
             worker: 0,
         },
         workers: 1,
     };
-    let old = WorkerPlace {
+    let old = ProcessWorker {
         generation: 0,
         worker: 0,
     };

@@ -9,9 +9,9 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 use lowroad_quic::{
-    Admission, ConnectionAttempt, ConnectionKey, EcnBits, IncomingDatagram, QuicCipher,
-    QuicClientCipher, QuicEndpoint, QuicEndpointConfig, QuicEvent, QuicKeys, QuicLimits, QuicRoute,
-    QuicSettings, SteeringTable, UsedTokens, WorkerPlace,
+    Admission, ConnectionAttempt, ConnectionKey, EcnBits, IncomingDatagram, ProcessWorker,
+    QuicCipher, QuicClientCipher, QuicEndpoint, QuicEndpointConfig, QuicEvent, QuicKeys,
+    QuicLimits, QuicRoute, QuicSettings, SteeringTable, UsedTokens,
 };
 use lowroad_tls::TlsClock;
 
@@ -118,7 +118,7 @@ pub fn config(seed: u64, place: u8, cipher: QuicCipher) -> QuicEndpointConfig {
     QuicEndpointConfig {
         cipher,
         keys: QuicKeys::new(&[7; 32]),
-        place: WorkerPlace {
+        place: ProcessWorker {
             generation: 0,
             worker: place.saturating_sub(1),
         },

@@ -11,9 +11,9 @@ use lowroad_http::h3::frames::{H3FrameHead, kind, put_frame};
 use lowroad_http::h3::qpack::probe::SectionProbe;
 use lowroad_http::h3::qpack::{put_field, put_prefix};
 use lowroad_quic::{
-    Admission, CloseReason, ConnectionKey, EcnBits, IncomingDatagram, QuicCipher, QuicClientCipher,
-    QuicEndpoint, QuicEndpointConfig, QuicEvent, QuicKeys, QuicLimits, QuicSettings, UsedTokens,
-    WorkerPlace, random_bytes,
+    Admission, CloseReason, ConnectionKey, EcnBits, IncomingDatagram, ProcessWorker, QuicCipher,
+    QuicClientCipher, QuicEndpoint, QuicEndpointConfig, QuicEvent, QuicKeys, QuicLimits,
+    QuicSettings, UsedTokens, random_bytes,
 };
 use lowroad_tls::{ClientConnector, ServerTrust, TlsClock};
 
@@ -60,7 +60,7 @@ impl Http3Client {
         let config = QuicEndpointConfig {
             cipher: QuicCipher::null(),
             keys: QuicKeys::new(&secret()),
-            place: WorkerPlace {
+            place: ProcessWorker {
                 generation: 0,
                 worker: 0,
             },

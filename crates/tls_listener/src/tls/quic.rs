@@ -7,8 +7,8 @@ use lowroad_config::LimitsConfig;
 use lowroad_engine::quic_transport::QuicTransport;
 use lowroad_engine::tls_session::{AlpnProtocol, TlsInfo};
 use lowroad_quic::{
-    QuicCipher, QuicEndpoint, QuicEndpointConfig, QuicKeys, QuicLimits, QuicSettings,
-    SteeringTable, UsedTokens, WORKERS_MAX, WorkerPlace, WorkerTransport, random_bytes,
+    ProcessWorker, QuicCipher, QuicEndpoint, QuicEndpointConfig, QuicKeys, QuicLimits,
+    QuicSettings, SteeringTable, UsedTokens, WORKERS_MAX, WorkerTransport, random_bytes,
 };
 use lowroad_tls::TlsAcceptor;
 use lowroad_tls::quic::{HandshakeSummary, QuicTlsAcceptor};
@@ -120,7 +120,7 @@ impl TlsEndpoint {
             quic.map_or_else(|| first.clone(), |quic| quic.acceptor.clone())
         };
         let faults = self.process.faults.clone();
-        let place = WorkerPlace {
+        let place = ProcessWorker {
             generation: identity.generation,
             worker: number,
         };
