@@ -79,6 +79,13 @@ pub fn account(config: &Config) -> Result<(Option<ServerAccount>, Option<String>
     Ok((Some(ServerAccount { user, group }), Some(note)))
 }
 
+/// Whether a file of this user can hold secrets of the server: it is root, the user of this process, or that of the server.
+/// Another owner could read and replace them.
+pub fn is_trusted_owner(uid: u32, account: Option<&ServerAccount>) -> bool {
+    let own = [0, rustix::process::geteuid().as_raw()];
+    own.contains(&uid) || account.is_some_and(|account| account.ids().uid == uid)
+}
+
 impl ServerAccount {
     /// The user's and the group's ids.
     pub fn ids(&self) -> UserIds {

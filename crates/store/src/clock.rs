@@ -32,6 +32,11 @@ pub fn monotonic_us() -> u64 {
     time.as_secs() * 1_000_000 + u64::from(time.subsec_micros())
 }
 
+/// Seconds since 1970.
+pub fn unix_s() -> u64 {
+    unix_ms() / 1000
+}
+
 /// Milliseconds since 1970, not coarse.
 pub fn unix_ms() -> u64 {
     read(ClockId::CLOCK_REALTIME).as_millis() as u64 // far below 2^64

@@ -4,15 +4,22 @@
 //! stolen file can't decrypt older tickets. The file stays open, so that the server can write it after dropping root
 //! privileges.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek};
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use zeroize::Zeroizing;
 
 use crate::ticket_keys::TicketKeys;
+
+/// Maximum wait for the lock of a file, which other processes have while they read or write it.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
+/// The pause between two attempts.
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// The file of the ticket keys, open for the life of the process.
 #[derive(Debug)]
@@ -23,7 +30,8 @@ pub struct TicketFile {
 }
 
 impl TicketFile {
-    /// Opens a file for [`TicketFile::read`]; creates it with mode 0600 if it is missing.
+    /// Opens a file for [`TicketFile::read`]; creates it with mode 0600 if it is missing. Does not block, not even for a FIFO,
+    /// since the file is opened for reading and writing (fifo(7)).
     ///
     /// # Errors
     /// Those of open(2).
@@ -33,8 +41,31 @@ impl TicketFile {
         options.open(path)
     }
 
+    /// Checks that only its owner can access a file with secrets, and that reading it ends.
+    ///
+    /// # Errors
+    /// The reason and a remedy.
+    pub fn check_access(file: &File) -> Result<(), String> {
+        let metadata = file.metadata().map_err(|error| error.to_string())?;
+        if !metadata.is_file() {
+            return Err("not a regular file".into());
+        }
+        match metadata.permissions().mode() & 0o077 {
+            0 => Ok(()),
+            _ => Err("other users can read or change it: chmod 600".into()),
+        }
+    }
+
+    /// Locks a file with secrets until it is closed or unlocked, for the time of a few reads or writes.
+    ///
+    /// # Errors
+    /// Another process has the lock for longer, so that waiting for it could delay the start without end.
+    pub fn lock(file: &File) -> io::Result<()> {
+        lock_until(file, Instant::now() + LOCK_TIMEOUT)
+    }
+
     /// Reads the keys from a file that is open for reading and writing. If the file is empty, creates keys with periods
-    /// of `period_s` and writes them. May block.
+    /// of `period_s` and writes them. Waits for the lock for some seconds at most.
     ///
     /// # Errors
     /// Other users may access the file, its content is not ticket keys, or reading, locking or writing fails.
@@ -44,7 +75,8 @@ impl TicketFile {
         unix_s: u64,
     ) -> Result<(TicketFile, TicketKeys), String> {
         // The lock covers reading and creating: two processes that start at the same time must agree on one secret.
-        file.lock().map_err(|error| error.to_string())?;
+        TicketFile::check_access(&file)?;
+        TicketFile::lock(&file).map_err(|error| error.to_string())?;
         let keys = TicketFile::read_or_create(&file, period_s, unix_s);
         let _ = file.unlock();
         let keys = keys?;
@@ -57,7 +89,12 @@ impl TicketFile {
     /// # Errors
     /// Those of [`TicketFile::read`] and open(2).
     pub fn check(path: &Path) -> Result<(), String> {
+        // Before it is opened: that of a FIFO would wait for a writer.
+        if path.metadata().is_ok_and(|metadata| !metadata.is_file()) {
+            return Err("not a regular file".into());
+        }
         let file = File::open(path).map_err(|error| error.to_string())?;
+        TicketFile::check_access(&file)?;
         read_keys(&file).map(drop)
     }
 
@@ -79,7 +116,7 @@ impl TicketFile {
         if keys.period() <= self.period.fetch_max(keys.period(), Ordering::Relaxed) {
             return Ok(());
         }
-        self.file.lock()?;
+        TicketFile::lock(&self.file)?;
         let stored = self.store_locked(keys);
         let _ = self.file.unlock();
         stored
@@ -96,16 +133,21 @@ impl TicketFile {
     }
 }
 
+fn lock_until(file: &File, end: Instant) -> io::Result<()> {
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) if Instant::now() < end => thread::sleep(LOCK_PAUSE),
+            Err(TryLockError::WouldBlock) => {
+                return Err(io::Error::other("another process has locked it"));
+            }
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+}
+
 /// The keys of a file; `None` if it is empty.
 fn read_keys(file: &File) -> Result<Option<TicketKeys>, String> {
-    let mode = file
-        .metadata()
-        .map_err(|error| error.to_string())?
-        .permissions()
-        .mode();
-    if mode & 0o077 != 0 {
-        return Err("other users can read or change it: chmod 600".into());
-    }
     let bytes = read(file).map_err(|error| error.to_string())?;
     if bytes.is_empty() {
         return Ok(None);
@@ -206,5 +248,22 @@ mod tests {
         assert!(test_folder.open(0).unwrap_err().contains("no ticket keys"));
         assert_eq!(fs::read(test_folder.file()).unwrap(), b"hello");
         assert!(TicketFile::open(&test_folder.0).is_err());
+    }
+
+    #[test]
+    fn files_that_could_block_are_refused() {
+        let test_folder = TestFolder::new("blocking");
+        let opened = TicketFile::open(&test_folder.file()).unwrap();
+        opened.lock().unwrap();
+        let again = TicketFile::open(&test_folder.file()).unwrap();
+        assert!(lock_until(&again, Instant::now()).is_err());
+        drop(opened);
+        assert!(lock_until(&again, Instant::now()).is_ok());
+        // A device never ends, and a FIFO waits for a writer.
+        let device = TicketFile::open(Path::new("/dev/zero")).unwrap();
+        let refused = TicketFile::read(device, HOUR_S, 0).unwrap_err();
+        assert_eq!(refused, "not a regular file");
+        let refused = TicketFile::check(Path::new("/dev/zero")).unwrap_err();
+        assert_eq!(refused, "not a regular file");
     }
 }

@@ -13,6 +13,7 @@ mod files;
 mod local_authority;
 mod quic;
 mod quic_secret;
+mod secret_files;
 mod session;
 
 use std::collections::HashMap;
@@ -25,7 +26,7 @@ use lowroad_engine::tls_session::TlsSession;
 use lowroad_log::ErrorLogger;
 use lowroad_privileges::account::ServerAccount;
 use lowroad_privileges::helper;
-use lowroad_store::clock;
+use lowroad_store::clock::unix_s;
 use lowroad_store::watch::FolderWatcher;
 use lowroad_tls::certificates::CertificateStore;
 use lowroad_tls::{
@@ -375,10 +376,7 @@ impl TlsProcess {
         };
         // When the server starts, the file is opened with root privileges, and given to the user that the server
         // switches to.
-        let opened = match account {
-            Some(account) => account.open_secret(path, TicketFile::open),
-            None => TicketFile::open(path).map_err(|error| error.to_string()),
-        };
+        let opened = secret_files::open(path, account);
         let read =
             opened.and_then(|file| TicketFile::read(file, PERIOD_S_MAX, process.clock.unix_s()));
         let (file, keys) =
@@ -490,10 +488,6 @@ impl TlsEndpoint {
 
 fn no_keys(error: impl std::fmt::Display) -> String {
     format!("can't create ticket keys: {error}")
-}
-
-fn unix_s() -> u64 {
-    u64::try_from(clock::unix_ns() / 1_000_000_000).unwrap_or(0)
 }
 
 #[cfg(test)]
