@@ -219,11 +219,14 @@ fn advertisement(port: u16) -> HeaderRule {
 }
 
 impl crate::Config {
-    /// Advertises HTTP/3 no more at a port that can't be used.
-    pub fn withdraw_http3(&mut self, port: u16) {
-        let withdrawn = advertisement(port);
+    /// Advertises HTTP/3 no more in the sites of an address whose UDP port can't be used. An advertisement is the same at all
+    /// addresses of a site, and other sites keep theirs.
+    pub fn withdraw_http3(&mut self, address: SocketAddr) {
+        let withdrawn = advertisement(address.port());
         for site in &mut self.sites {
-            site.headers.retain(|rule| *rule != withdrawn);
+            if site.tls_addresses().contains(&address) {
+                site.headers.retain(|rule| *rule != withdrawn);
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -77,6 +77,23 @@ impl DatagramSocket {
     pub fn share(&self) -> io::Result<DatagramSocket> {
         let socket = self.socket.try_clone()?;
         Ok(DatagramSocket { socket, ..*self })
+    }
+
+    /// Ends the distribution of datagrams to the socket, which another process may keep open to send: sockets that are opened
+    /// later get all of them. The kernel selects no connected sockets of those that share a port (since Linux 5.4), and no
+    /// peer has the socket's own address.
+    ///
+    /// # Errors
+    /// Those of connect(2).
+    pub fn leave_port(&self) -> io::Result<()> {
+        let mut own = self.address().ok_or(io::ErrorKind::AddrNotAvailable)?;
+        if own.ip().is_unspecified() {
+            own.set_ip(match own.is_ipv4() {
+                true => Ipv4Addr::LOCALHOST.into(),
+                false => Ipv6Addr::LOCALHOST.into(),
+            });
+        }
+        Ok(rustix::net::connect(&self.socket, &own)?)
     }
 
     /// The local address.

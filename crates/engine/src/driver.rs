@@ -9,7 +9,7 @@
 //! threads.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -333,6 +333,12 @@ pub trait IoDriver {
     fn share_datagrams(&self, id: DatagramSocketId) -> io::Result<Self::Datagrams> {
         let _ = id;
         Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// The local address of a datagram socket.
+    fn datagram_address(&self, id: DatagramSocketId) -> Option<SocketAddr> {
+        let _ = id;
+        None
     }
 
     /// Whether there are workers that receive no datagrams of this address from the kernel.

@@ -541,6 +541,11 @@ impl IoDriver for EpollDriver {
         sockets.map_or(Err(io::ErrorKind::NotFound.into()), PortSockets::share)
     }
 
+    fn datagram_address(&self, id: DatagramSocketId) -> Option<SocketAddr> {
+        let sockets = self.datagrams.as_ref()?.sockets.get(id)?;
+        sockets.socket.address()
+    }
+
     fn spreads_datagrams(&self, id: DatagramSocketId) -> bool {
         let sockets = self.datagrams.as_ref().and_then(|io| io.sockets.get(id));
         sockets.is_some_and(|sockets| sockets.is_spread)

@@ -77,7 +77,22 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         let driver = &mut self.context.driver;
         if driver.open_datagrams(port.socket, socket).is_ok() {
             port.is_spread = driver.spreads_datagrams(port.socket);
+            let address = driver.datagram_address(port.socket);
             self.context.quic.add(port);
+            if let Some(address) = address {
+                self.end_closing_ports(address);
+            }
+        }
+    }
+
+    /// Ends the ports of earlier listeners at an address. They share the datagrams, and refuse new connections.
+    fn end_closing_ports(&mut self, address: SocketAddr) {
+        let closing = self.context.quic.iter_mut().filter(|port| port.is_closing);
+        let closing: Vec<DatagramSocketId> = closing.map(|port| port.socket).collect();
+        for socket in closing {
+            if self.context.driver.datagram_address(socket) == Some(address) {
+                self.end_port(socket);
+            }
         }
     }
 
@@ -326,6 +341,10 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
 
     /// Closes the sockets of removed listeners without connections.
     fn close_idle_ports(&mut self) {
+        // A successor that is starting may take the sockets.
+        if self.has_shared_listeners {
+            return;
+        }
         let is_over =
             |port: &&mut QuicPort| port.is_closing && port.transport.connection_count() == 0;
         let over = self.context.quic.iter_mut().filter(is_over);

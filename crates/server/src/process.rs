@@ -239,7 +239,7 @@ pub fn withdraw_http3(config: &mut Config, listeners: &ListenerSet, logger: &Err
         logger.warn(format_args!(
             "no HTTP/3 at {address}, since its UDP port can't be used: {reason}"
         ));
-        config.withdraw_http3(address.port());
+        config.withdraw_http3(*address);
     }
 }
 

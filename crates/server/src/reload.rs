@@ -15,7 +15,7 @@ use lowroad_log::ErrorLogger;
 use lowroad_routes::applications::ApplicationChanges;
 use lowroad_routes::route_builder::OpenedKinds;
 use lowroad_site::decision::WorkerCommand;
-use lowroad_site::listeners::{HandedDatagrams, NewDatagrams, NewSockets};
+use lowroad_site::listeners::{HandedDatagrams, ListenerSet, NewDatagrams, NewSockets};
 use lowroad_site::sites::SiteTable;
 use lowroad_tls_listener::TlsListeners;
 
@@ -206,6 +206,8 @@ impl PreviousConfig {
 /// A completely checked configuration that can be put in force.
 struct PreparedConfig {
     config: Config,
+    /// The listeners of both configurations.
+    listeners: ListenerSet,
     new_sockets: NewSockets,
     new_datagrams: NewDatagrams,
     sites: SiteTable,
@@ -220,16 +222,11 @@ fn apply(
     is_ending: &dyn Fn() -> bool,
 ) -> Result<PreviousConfig, String> {
     // The lock is released at the end of the statement.
-    let mut prepared = prepare(&mut lock(running), config)?;
+    let mut prepared = prepare(&lock(running), config)?;
     let warnings = std::mem::take(&mut prepared.warnings);
     let applications = &prepared.config.applications;
     // The lock is not held: applications may start slowly, and the admin service must answer in the meantime.
-    let application_changes =
-        update_applications(running, applications, is_ending).inspect_err(|_| {
-            // An application failed, so the sockets that only the new configuration uses are closed again.
-            let running = &mut *lock(running);
-            running.listeners.close_unused(&running.config);
-        })?;
+    let application_changes = update_applications(running, applications, is_ending)?;
     let (draining, sites, logger, restart_note) = {
         let running = &mut *lock(running);
         let sites = running.sites.clone();
@@ -249,48 +246,40 @@ fn apply(
     })
 }
 
-/// Opens sockets, handlers, certificates and sites. All steps that may fail are done before the first visible change.
-fn prepare(running: &mut RunningServer, mut config: Config) -> Result<PreparedConfig, String> {
+/// Opens sockets, handlers, certificates and sites. All steps that may fail are done before the first visible change: after
+/// a failure, the new sockets are closed, and the set of listeners is the old one.
+fn prepare(running: &RunningServer, mut config: Config) -> Result<PreparedConfig, String> {
+    let mut listeners = running.listeners.clone();
     // Sockets are opened first, because this fails most often, for example if a port is in use.
     let workers = running.workers.len();
-    let new_sockets = running.listeners.open(&config, workers)?;
+    let new_sockets = listeners.open(&config, workers)?;
     let mut no_datagrams = HandedDatagrams::default();
-    let listeners = &mut running.listeners;
-    let new_datagrams = listeners.open_datagrams(&config, workers, &mut no_datagrams);
-    process::withdraw_http3(&mut config, listeners, &running.logger);
-    let sites = running
-        .handler_runtime
-        .open(&config)
-        .and_then(|handler_set| {
-            let tls = TlsListeners::reload(&config, &running.logger, &running.tls)?;
-            let sites = SiteTable::new(
-                &config,
-                &running.listeners,
-                &tls,
-                &handler_set,
-                Some(&running.sites),
-            );
-            let sites = sites.map_err(|error| error.to_string())?;
-            // Warnings do not prevent the configuration from being used.
-            let warnings = config.document.warnings.iter().map(ToString::to_string);
-            let faults = sites.faults();
-            let warnings: Vec<String> = warnings.chain(faults).collect();
-            for warning in &warnings {
-                running.logger.warn(format_args!("{warning}"));
-            }
-            Ok((sites, tls, handler_set.kinds(), warnings))
-        });
-    let (sites, tls, handlers, warnings) = sites.inspect_err(|_| {
-        running.listeners.close_unused_datagrams(&running.config);
-        running.listeners.close_unused(&running.config);
-    })?;
+    let new_datagrams = listeners.open_datagrams(&config, workers, &mut no_datagrams)?;
+    process::withdraw_http3(&mut config, &listeners, &running.logger);
+    let handler_set = running.handler_runtime.open(&config)?;
+    let tls = TlsListeners::reload(&config, &running.logger, &running.tls)?;
+    let sites = SiteTable::new(
+        &config,
+        &listeners,
+        &tls,
+        &handler_set,
+        Some(&running.sites),
+    );
+    let sites = sites.map_err(|error| error.to_string())?;
+    // Warnings do not prevent the configuration from being used.
+    let warnings = config.document.warnings.iter().map(ToString::to_string);
+    let warnings: Vec<String> = warnings.chain(sites.faults()).collect();
+    for warning in &warnings {
+        running.logger.warn(format_args!("{warning}"));
+    }
     Ok(PreparedConfig {
+        handlers: handler_set.kinds(),
         config,
+        listeners,
         new_sockets,
         new_datagrams,
         sites,
         tls,
-        handlers,
         warnings,
     })
 }
@@ -298,6 +287,7 @@ fn prepare(running: &mut RunningServer, mut config: Config) -> Result<PreparedCo
 fn activate(running: &mut RunningServer, prepared: PreparedConfig) -> DrainingWorkers {
     let PreparedConfig {
         config,
+        listeners,
         new_sockets,
         new_datagrams,
         sites,
@@ -305,6 +295,7 @@ fn activate(running: &mut RunningServer, prepared: PreparedConfig) -> DrainingWo
         handlers,
         warnings: _,
     } = prepared;
+    running.listeners = listeners;
     let settings = limits::settings(&config, &running.listeners, running.fd_limit);
     let settings = Arc::new(settings);
     // Unused sockets are closed only now, because a failed reload must keep all sockets.

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use lowroad_config::{self as config, Config};
 use lowroad_engine::ListenerId;
+use lowroad_engine::datagram_socket::PortSockets;
 use lowroad_engine::listener::{ListenSocket, probe};
 use rustix::io::Errno;
 
@@ -41,10 +42,12 @@ pub struct ListenerSet {
     closing: Vec<(SocketAddr, Instant)>,
     /// The listeners with datagram sockets for HTTP/3.
     datagrams: Vec<ListenerId>,
-    /// The addresses at which HTTP/3 is impossible, and the reasons.
+    /// The configured addresses at which HTTP/3 is impossible, and the reasons.
     without_datagrams: Vec<(SocketAddr, String)>,
     /// The owner of datagram sockets, if the process was started as another user.
     pub datagram_owner: Option<u32>,
+    /// No process of this server has UDP ports yet, so that a port in use belongs to another program.
+    pub probes_datagrams: bool,
     next: u16,
 }
 
@@ -174,12 +177,15 @@ impl ListenerSet {
     /// Opens `workers` datagram sockets for each TLS listener, if HTTP/3 is on, after its listening sockets, or takes those
     /// of an earlier process. An address that can't be opened is served by TCP alone
     /// ([`ListenerSet::without_datagrams`]). Systems that pass sockets pass no datagram sockets yet, so HTTP/3 is off there.
+    ///
+    /// # Errors
+    /// The process has too few descriptors or too little memory, so that a part of the sockets would be missing.
     pub fn open_datagrams(
         &mut self,
         config: &Config,
         workers: usize,
         handed: &mut HandedDatagrams,
-    ) -> NewDatagrams {
+    ) -> Result<NewDatagrams, String> {
         let mut new_sockets: NewDatagrams = (0..workers).map(|_| Vec::new()).collect();
         self.without_datagrams.clear();
         for (id, address) in self.datagram_addresses(config) {
@@ -189,11 +195,10 @@ impl ListenerSet {
             }
             let origin = self.origin(id);
             let earlier = origin.map_or(Ok(None), |origin| handed.take(origin, workers));
-            let ports = match earlier {
-                Ok(Some(ports)) => Ok(ports),
-                Ok(None) => datagrams::open(address, self.datagram_owner, workers),
-                Err(error) => Err(error),
-            };
+            let ports = earlier.and_then(|ports| match ports {
+                Some(ports) => Ok(ports),
+                None => self.open_port(address, workers),
+            });
             match ports {
                 Ok(ports) => {
                     for (sockets, port) in new_sockets.iter_mut().zip(ports) {
@@ -201,16 +206,34 @@ impl ListenerSet {
                     }
                     self.datagrams.push(id);
                 }
+                Err(error) if is_exhausted(&error) => {
+                    return Err(format!("can't open the UDP port of {address}: {error}"));
+                }
                 Err(error) => {
+                    let configured = match origin {
+                        Some(SocketOrigin::Configured(configured)) => configured,
+                        _ => address,
+                    };
                     let hint = hint(&error).replace("-ltnp", "-lunp");
-                    self.without_datagrams.push((address, hint));
+                    self.without_datagrams.push((configured, hint));
                 }
             }
         }
-        new_sockets
+        Ok(new_sockets)
     }
 
-    /// The addresses at which HTTP/3 is impossible since the last [`ListenerSet::open_datagrams`], and the reasons.
+    fn open_port(&self, address: SocketAddr, workers: usize) -> io::Result<Vec<PortSockets>> {
+        // A wildcard address of this server may have the port, too.
+        let is_own = self
+            .http3_addresses()
+            .any(|own| own.port() == address.port());
+        if self.probes_datagrams && !is_own {
+            datagrams::probe(address)?;
+        }
+        datagrams::open(address, self.datagram_owner, workers)
+    }
+
+    /// The configured addresses at which HTTP/3 is impossible since the last [`ListenerSet::open_datagrams`], and the reasons.
     pub fn without_datagrams(&self) -> &[(SocketAddr, String)] {
         &self.without_datagrams
     }
@@ -356,6 +379,14 @@ fn is_without_ipv6(error: &io::Error) -> bool {
         Errno::from_io_error(error),
         // ADDRNOTAVAIL: IPv6 is disabled (sysctl disable_ipv6).
         Some(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL)
+    )
+}
+
+/// Whether the process or the system is out of descriptors or memory.
+fn is_exhausted(error: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
     )
 }
 

@@ -93,6 +93,13 @@ impl EpollDatagrams {
     pub fn close(&mut self, epoll: &OwnedFd, id: DatagramSocketId) {
         let slot = self.ports.get_mut(usize::from(id.0));
         if let Some(port) = slot.and_then(Option::take) {
+            // Processes with relays have duplicates of the sockets, so that the sockets outlive their last receiver.
+            if port.relay.is_none() && !port.sockets.relays.is_empty() {
+                for socket in port.sockets.receiving() {
+                    // Otherwise it gets some of the datagrams of sockets that are opened later.
+                    let _ = socket.leave_port();
+                }
+            }
             // Closing a descriptor does not end its registration while another process has a duplicate (epoll(7)).
             let _ = epoll::delete(epoll, &port.sockets.socket);
             for socket in &port.sockets.others {

@@ -81,13 +81,16 @@ impl PrivilegedParts {
         let (mut listeners, new_sockets) = open_listeners(config, start)?;
         // The successor of an upgrade starts as root, too, and shares ports that a reload has opened.
         listeners.datagram_owner = account.as_ref().map(|it| it.ids().uid);
+        // A predecessor may still have ports, as this process may at a reload.
+        listeners.probes_datagrams = start.predecessor.is_none();
         let mut no_datagrams = HandedDatagrams::default();
         let handed = match start.predecessor {
             Some(predecessor) => predecessor.datagrams(),
             None => &mut no_datagrams,
         };
         let workers = worker_threads::count(config);
-        let new_datagrams = listeners.open_datagrams(config, workers, handed);
+        let new_datagrams = listeners.open_datagrams(config, workers, handed)?;
+        listeners.probes_datagrams = false;
         // TLS is prepared before root is given up, because usually only root can read private keys.
         let predecessor = start.predecessor.as_ref();
         let ticket_keys = predecessor.and_then(|it| it.ticket_keys.as_deref());

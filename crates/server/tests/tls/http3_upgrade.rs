@@ -176,6 +176,49 @@ fn http3_response_survives_upgrades_and_a_new_address() {
 }
 
 #[test]
+fn http3_response_survives_upgrades_that_follow_each_other_at_once() {
+    let upgradable = Upgradable::start(3, "");
+    let mut clients: Vec<Http3Client> = (0..6).map(|_| upgradable.connect()).collect();
+    let path = format!("/long?{}", "x".repeat(1500));
+    let streams: Vec<u64> = clients
+        .iter_mut()
+        .map(|client| client.request("GET", &path, b""))
+        .collect();
+    for (client, stream) in clients.iter_mut().zip(&streams) {
+        client.wait(|client| client.has_begun(*stream));
+    }
+    for _ in 0..4 {
+        upgradable.upgrade();
+    }
+    for (client, stream) in clients.iter_mut().zip(&streams) {
+        client.rebind();
+        let before = client.len(*stream);
+        client.wait(|client| client.len(*stream) >= before + (2 << 20));
+        client.close();
+    }
+}
+
+#[test]
+fn http3_that_is_turned_on_again_accepts_all_connections() {
+    let upgradable = Upgradable::start(2, "");
+    // The predecessor keeps its sockets to send.
+    let mut client = upgradable.connect();
+    let long = client.request("GET", "/long", b"");
+    client.wait(|client| client.has_begun(long));
+    upgradable.upgrade();
+    for (from, to) in [("true", "false"), ("false", "true")] {
+        upgradable.configure(&format!("http3 = {from}"), &format!("http3 = {to}"));
+        let output = upgradable.command("reload");
+        assert!(output.status.success(), "{output:?}");
+    }
+    for _ in 0..16 {
+        let mut client = upgradable.connect();
+        assert!(client.get("/short").body() == noise(900));
+        client.close();
+    }
+}
+
+#[test]
 fn http3_clients_of_an_ended_process_are_reset() {
     let mut upgradable = Upgradable::start(1, "");
     let mut client = upgradable.connect();

@@ -77,6 +77,12 @@ impl HandedDatagrams {
     }
 }
 
+/// Checks that no other program has a UDP port. One of the same user would share it, and each would get a part of the
+/// datagrams.
+pub(super) fn probe(address: SocketAddr) -> io::Result<()> {
+    std::net::UdpSocket::bind(address).map(drop)
+}
+
 /// Opens a socket for each worker.
 pub(super) fn open(
     address: SocketAddr,
@@ -144,6 +150,16 @@ mod tests {
         assert_eq!(counts(2, 2), [(1, false), (1, false)]);
         assert_eq!(counts(5, 2), [(3, false), (2, false)]);
         assert_eq!(counts(1, 3), [(1, true), (0, false), (0, false)]);
+    }
+
+    #[test]
+    fn used_port_is_noticed() {
+        let socket = DatagramSocket::open(([127, 0, 0, 1], 0).into(), None);
+        let socket = socket.expect("a port");
+        let address = socket.address().expect("an address");
+        assert!(probe(address).is_err());
+        drop(socket);
+        assert!(probe(address).is_ok());
     }
 
     #[test]

@@ -1,4 +1,5 @@
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -289,6 +290,59 @@ fn datagrams_come_from_the_relay_after_a_handover() {
         other.relay_datagram(ID, worker_of(4, 1), train, payload),
         RelayOutcome::Ended
     );
+}
+
+#[test]
+fn closed_sockets_that_another_process_keeps_get_no_datagrams() {
+    for (address, target) in [
+        ("127.0.0.1:0", "127.0.0.1"),
+        ("0.0.0.0:0", "127.0.0.1"),
+        ("[::]:0", "127.0.0.1"),
+        ("[::]:0", "::1"),
+    ] {
+        let open = |address| DatagramSocket::open(address, None).expect("a port");
+        let taken = open(address.parse().expect("an address"));
+        let address = taken.address().expect("an address");
+        // The predecessor sends by its duplicate.
+        let kept = UdpSocket::from(taken.as_fd().try_clone_to_owned().expect("a descriptor"));
+        let (relay, _receiver) = DatagramRelay::pair().expect("sockets");
+        let relays = Arc::new([DatagramRelay::new(worker_of(4, 1), relay)]);
+        let sockets = PortSockets {
+            relays,
+            ..PortSockets::from(taken)
+        };
+        let mut driver =
+            EpollDriver::new(HelperPool::start(1).expect("a thread")).expect("an epoll");
+        driver.open_datagrams(ID, sockets).expect("room");
+        driver.close_datagrams(ID);
+        driver
+            .open_datagrams(ID, open(address).into())
+            .expect("room");
+        let target: IpAddr = target.parse().expect("an address");
+        let mut batch = DatagramBatch::default();
+        // The kernel selects a socket by the address of the peer.
+        for _ in 0..32 {
+            let unspecified = match target {
+                IpAddr::V4(_) => "0.0.0.0:0",
+                IpAddr::V6(_) => "[::]:0",
+            };
+            let peer = UdpSocket::bind(unspecified).expect("a port");
+            let to = SocketAddr::from((target, address.port()));
+            peer.send_to(b"new", to).expect("a send");
+            await_datagrams(&mut driver);
+            driver.receive_datagrams(ID, &mut batch);
+            let train = batch.trains().first().expect("a datagram");
+            assert_eq!(train.peer.port(), address_of(&peer).port());
+        }
+        let peer = UdpSocket::bind(SocketAddr::from((target, 0))).expect("a port");
+        let mut to = address_of(&peer);
+        if let (IpAddr::V4(ip), true) = (target, address.is_ipv6()) {
+            to.set_ip(ip.to_ipv6_mapped().into());
+        }
+        kept.send_to(b"old", to).expect("a send");
+        let mut buffer = [0; 10];
+        assert_eq!(peer.recv(&mut buffer).expect("a datagram"), 3);
+    }
 }
 
 #[test]
