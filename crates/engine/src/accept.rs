@@ -20,6 +20,7 @@ use crate::driver::{
     ReceiveOutcome,
 };
 use crate::input::InputBuffer;
+use crate::message::SharedSocket;
 use crate::protocol::Protocol;
 use crate::response::ResponseWriter;
 use crate::response_body::OutputBuffer;
@@ -237,16 +238,14 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         }
     }
 
-    /// Sends a duplicate of each open listener. Listeners that can't be duplicated, for lack of descriptors, are left out.
-    pub(crate) fn share_listeners(&mut self, to: &Sender<(ListenerId, D::Listener)>) {
+    /// Sends a duplicate of each open listener, or the error if descriptors are lacking.
+    pub(crate) fn share_listeners(&mut self, to: &Sender<SharedSocket<D::Listener>>) {
         // The other process needs sockets that listen.
         self.end_suspension();
         self.has_shared_listeners = true;
         for id in &self.listeners {
-            if let Ok(listener) = self.context.driver.share_listener(*id) {
-                // Fails if the receiver has stopped waiting.
-                let _ = to.send((*id, listener));
-            }
+            // Fails if the receiver has stopped waiting.
+            let _ = to.send((*id, self.context.driver.share_listener(*id)));
         }
     }
 

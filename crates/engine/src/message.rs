@@ -1,6 +1,7 @@
 //! Messages to a worker.
 
 use std::convert::Infallible;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -43,9 +44,9 @@ pub enum MailboxMessage<O, C, L, S> {
     /// Stops accepting at a listener; its connections continue.
     StopListening(ListenerId),
     /// Sends duplicates of the open listeners, for another process that will accept from them.
-    ShareListeners(Sender<(ListenerId, L)>),
+    ShareListeners(Sender<SharedSocket<L>>),
     /// Sends duplicates of the open datagram sockets, for another process that will receive from them.
-    ShareDatagrams(Sender<(ListenerId, S)>),
+    ShareDatagrams(Sender<SharedSocket<S>>),
     /// Receives datagrams of a listener from this relay from now on, because another process receives from its sockets. The
     /// sender is dropped once that is so.
     HandOverDatagrams(ListenerId, OwnedFd, Sender<Infallible>),
@@ -60,6 +61,9 @@ pub enum MailboxMessage<O, C, L, S> {
         timeout_ms: u64,
     },
 }
+
+/// A duplicate of a listener's sockets, or the reason why there is none.
+pub type SharedSocket<S> = (ListenerId, io::Result<S>);
 
 /// For wakers: a body of this connection has made progress.
 impl<O, C, L, S> From<ConnectionToken> for MailboxMessage<O, C, L, S> {

@@ -13,7 +13,7 @@ use crate::datagrams::DatagramTrain;
 use crate::driver::{ConnectionToken, DatagramSocketId, IoDriver, ListenerId};
 use crate::h3::ports::{QuicConnectionId, QuicPort, QuicPorts, forwarded};
 use crate::h3::state::H3Session;
-use crate::message::{ForwardedDatagram, MailboxMessage};
+use crate::message::{ForwardedDatagram, MailboxMessage, SharedSocket};
 use crate::multiplexed::SessionProgress;
 use crate::protocol::Protocol;
 use crate::quic_transport::{ConnectionKey, ConnectionPermit, QuicEvent};
@@ -97,12 +97,11 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
     }
 
     /// Sends duplicates of the sockets to the thread that passes them to another process.
-    pub(crate) fn share_datagrams(&mut self, to: &Sender<(ListenerId, D::Datagrams)>) {
+    pub(crate) fn share_datagrams(&mut self, to: &Sender<SharedSocket<D::Datagrams>>) {
         for port in self.context.quic.iter_mut() {
-            if let Ok(sockets) = self.context.driver.share_datagrams(port.socket) {
-                // Fails if the receiver has stopped waiting.
-                let _ = to.send((port.listener, sockets));
-            }
+            let sockets = self.context.driver.share_datagrams(port.socket);
+            // Fails if the receiver has stopped waiting.
+            let _ = to.send((port.listener, sockets));
         }
     }
 

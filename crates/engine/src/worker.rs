@@ -18,7 +18,7 @@ use crate::service::{ExchangeId, HttpService};
 use crate::settings::WorkerSettings;
 use crate::worker_handle::ROUNDS_MAX;
 
-pub use crate::message::{ForwardedDatagram, MailboxMessage, WorkerMessage};
+pub use crate::message::{ForwardedDatagram, MailboxMessage, SharedSocket, WorkerMessage};
 pub use crate::system_calls::pin_to_cpu;
 
 /// After this many messages, socket events are handled again.

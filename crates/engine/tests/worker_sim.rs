@@ -870,7 +870,7 @@ fn repeated_panics_do_not_suspend_listeners_that_another_process_shares() {
     let (to_here, shared) = std::sync::mpsc::channel();
     case.mailbox.post(MailboxMessage::ShareListeners(to_here));
     case.turn_for(1);
-    assert_eq!(shared.iter().count(), 1);
+    assert_eq!(shared.iter().filter(|(_, it)| it.is_ok()).count(), 1);
     for _ in 0..3 {
         let consequences = turn_until_panic(&mut case);
         assert_eq!(consequences.pause_ms, 0);

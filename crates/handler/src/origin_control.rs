@@ -191,11 +191,11 @@ pub trait OriginControl {
         change: ServerChange,
     ) -> Result<(), OriginRefusal>;
 
-    /// Adds a server.
+    /// Adds a server. Returns its address in the form in which it is listed.
     ///
     /// # Errors
     /// [`OriginRefusal`]
-    fn add_server(&self, origin: &str, server: &AddedServer) -> Result<(), OriginRefusal>;
+    fn add_server(&self, origin: &str, server: &AddedServer) -> Result<String, OriginRefusal>;
 
     /// Removes a server that was added. Its requests in progress go on.
     ///

@@ -4,6 +4,7 @@
 //! is missing in an allow list would be an outage. A denied call is an error, not the end of the process, and `strace` shows
 //! it. See docs/decisions/0080-filters-by-thread.md.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::thread;
 
@@ -185,7 +186,7 @@ pub fn start_filtered<T: Send>(
 ) -> Result<T, String> {
     let run = || filter.apply().map(|()| start());
     thread::scope(|scope| scope.spawn(run).join())
-        .unwrap_or_else(|_| Err("a thread panicked".to_owned()))
+        .unwrap_or_else(|payload| Err(panic_text(&*payload)))
 }
 
 type DeniedCalls = BTreeMap<c_long, Vec<SeccompRule>>;
@@ -225,6 +226,13 @@ fn with_x32(calls: DeniedCalls) -> DeniedCalls {
         all.extend(x32.map(|(number, rules)| (number | X32_BIT, rules)));
     }
     all
+}
+
+/// The reason of a panic, such as a lack of descriptors.
+fn panic_text(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    format!("a thread panicked: {}", text.unwrap_or("no reason"))
 }
 
 #[cfg(test)]

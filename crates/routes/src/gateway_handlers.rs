@@ -140,7 +140,7 @@ impl OriginControl for GatewayConnections {
         control.change_server(origin, address, change)
     }
 
-    fn add_server(&self, origin: &str, server: &AddedServer) -> Result<(), OriginRefusal> {
+    fn add_server(&self, origin: &str, server: &AddedServer) -> Result<String, OriginRefusal> {
         self.control_of(origin).add_server(origin, server)
     }
 

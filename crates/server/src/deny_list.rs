@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use lowroad_config::AddressPrefix;
 use lowroad_engine::worker::MailboxMessage;
@@ -55,7 +55,8 @@ impl DenyEntry {
         Ok(DenyEntry { prefix, until_s })
     }
 
-    fn is_in_force(&self, unix_s: u64) -> bool {
+    /// Whether the entry has not ended.
+    pub fn is_in_force(&self, unix_s: u64) -> bool {
         self.until_s.is_none_or(|until_s| unix_s < until_s)
     }
 
@@ -91,6 +92,11 @@ impl DenyList {
         &self.entries
     }
 
+    /// The entries as texts.
+    pub fn records(&self) -> Vec<DenyRecord> {
+        self.entries.iter().map(DenyEntry::record).collect()
+    }
+
     /// The number of entries in force.
     pub fn len(&self, unix_s: u64) -> usize {
         // Ended entries stay until the next change or reading.
@@ -116,6 +122,19 @@ impl DenyList {
         self.entries.reverse();
         self.entries.dedup_by_key(|entry| key(entry));
         self.entries.reverse();
+    }
+
+    /// Checks the length.
+    ///
+    /// # Errors
+    /// The list is too long: a message for the operator.
+    pub fn check_len(&self) -> Result<(), String> {
+        match self.entries.len() {
+            len if len > ENTRIES_MAX => Err(format!(
+                "the list would have {len} entries, and {ENTRIES_MAX} are allowed"
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// Removes the entry of a prefix. Returns whether there was one.
@@ -149,12 +168,6 @@ impl DenySwitch {
         // No value is ever sent. A worker that is later than the timeout applies the list as soon as it continues.
         let _ = self.0.recv_timeout(SWITCH_TIMEOUT);
     }
-}
-
-/// The time in seconds since 1970.
-pub fn unix_s() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.unwrap_or_default().as_secs()
 }
 
 #[cfg(test)]

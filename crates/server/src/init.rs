@@ -97,9 +97,12 @@ impl InitLink {
         PacketChannel::to_parent().ok().map(InitLink)
     }
 
-    /// A duplicate, for a successor; `None` without free descriptors.
-    pub fn share(&self) -> Option<OwnedFd> {
-        self.0.as_fd().try_clone_to_owned().ok()
+    /// A duplicate, for a successor.
+    ///
+    /// # Errors
+    /// No descriptors are left.
+    pub fn share(&self) -> std::io::Result<OwnedFd> {
+        self.0.as_fd().try_clone_to_owned()
     }
 
     /// Names the process that is the server from now on.

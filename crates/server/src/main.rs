@@ -18,6 +18,7 @@
 
 mod admin;
 mod announcement;
+mod changes_lock;
 mod cli;
 mod compare;
 mod config_check;

@@ -60,12 +60,19 @@ impl ProcessEnvironment<'_> {
 
     /// Starts an upgrade.
     fn start_upgrade(&mut self, running: &Arc<Mutex<RunningServer>>, reply: Option<CommandReply>) {
-        let passed = PassedDescriptors {
-            admin: self.admin.share_tcp(),
-            admin_unix: self.admin.share_unix(),
-            init: self.init.as_ref().and_then(InitLink::share),
-        };
+        let passed = self.passed_descriptors(&lock(running));
         self.upgrade.request(running, passed, reply);
+    }
+
+    /// The descriptors that are not those of workers, for a successor.
+    fn passed_descriptors(&self, running: &RunningServer) -> std::io::Result<PassedDescriptors> {
+        let forwarder = running.deny_forwarder.as_ref();
+        Ok(PassedDescriptors {
+            earlier: forwarder.map_or_else(Vec::new, |it| it.open_channels()),
+            admin: self.admin.share_tcp()?,
+            admin_unix: self.admin.share_unix()?,
+            init: self.init.as_ref().map(InitLink::share).transpose()?,
+        })
     }
 
     /// Ends the level in the kernel, or the interception of connections. Called first at a shutdown, while the listeners
@@ -121,6 +128,7 @@ pub fn run(
                 let init = environment.init.as_ref();
                 if let Some(mut ready) = environment.upgrade.finish(running, init, result) {
                     drain_end = Some(hand_over(running, &mut ready, &mut environment));
+                    ready.follow_deny_list(running);
                     successor = Some(ready);
                 }
             }
@@ -157,6 +165,7 @@ fn hand_over(
 ) -> Instant {
     // First, so that no later purge misses the disk cache.
     environment.admin.stop(successor.report.takes_admin_socket);
+    environment.upgrade.confirm();
     // Not locked meanwhile: the disk may be slow, and workers still answer.
     let store = lock(running).store.clone();
     store.release_disk_cache();

@@ -10,6 +10,7 @@ mod hardening;
 mod privileged_parts;
 pub mod worker_threads;
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Sender, channel};
@@ -37,6 +38,7 @@ use lowroad_store::watch::FolderWatcher;
 
 use self::privileged_parts::{PrivilegedParts, SharedParts};
 use self::worker_threads::WorkerStart;
+use crate::changes_lock::ChangesLock;
 use crate::deny_list::DenyList;
 use crate::events::MainEvent;
 use crate::level::ConnectionInterceptor;
@@ -49,7 +51,12 @@ use crate::start_settings::StartSettings;
 use crate::upgrade::control::UpgradeControl;
 use crate::upgrade::messages::ToSuccessor;
 use crate::upgrade::predecessor::Predecessor;
+use crate::upgrade::takeover_gate::TakeoverGate;
 use crate::{announcement, memory};
+
+/// Descriptors that a process opens after its predecessor has handed over, and those of each worker: more than it needs.
+const DESCRIPTORS_OF_TAKEOVER: usize = 48;
+const DESCRIPTORS_OF_WORKER: usize = 4;
 
 /// How a server was started.
 pub struct ServerStart<'a> {
@@ -115,6 +122,11 @@ pub fn run(mut config: Config, mut start: ServerStart<'_>) -> Result<(), String>
     running.log_rotations_failed = logs.rotations_failed();
     running.traces = traces.as_ref().map(|traces| traces.queue().clone());
     apply_saved(&running, &saved);
+    // A predecessor has the lock.
+    match predecessor {
+        Some(_) => running.takeover = Arc::new(TakeoverGate::new(false)),
+        None => running.lock_changes(),
+    }
     if let Some(level) = &running.softirq {
         level.set_sites(LevelSites::new(&running));
     }
@@ -126,7 +138,7 @@ pub fn run(mut config: Config, mut start: ServerStart<'_>) -> Result<(), String>
     };
     worker_threads::start(&mut running, drivers, worker_start).map_err(text)?;
     // The workers have no connections yet, so there is nothing to wait for.
-    drop(running.deny.post(&running.workers));
+    drop(running.switch_deny_list());
     let logger = running.logger.clone();
     let traces = traces.map(|traces| traces.start(logger.clone()));
     let traces = traces.transpose().map_err(text)?;
@@ -149,6 +161,10 @@ pub fn run(mut config: Config, mut start: ServerStart<'_>) -> Result<(), String>
     let has_waiting_applications = start_applications(&running, predecessor.as_ref(), &is_ending)?;
     if let Some(predecessor) = predecessor {
         take_over(predecessor, &running, &helpers)?;
+        let mut taken = lock(&running);
+        taken.deny_forwarder = Some(Arc::new(predecessor.deny_forwarder()));
+        taken.lock_changes();
+        drop(taken);
         // From here on this process must serve, if need be without commands.
         if let Err(error) = admin.serve(running.clone(), sender.clone()) {
             logger.error(format_args!("the admin service can't start: {error}"));
@@ -175,8 +191,14 @@ pub fn run(mut config: Config, mut start: ServerStart<'_>) -> Result<(), String>
         let attach_level = level.map(|level| level.attach_later());
         let (waiting, events) = (has_waiting_applications, sender.clone());
         let follower = running.clone();
-        let listen = move || worker_threads::listen_datagrams(&lock(&follower), waiting_datagrams);
-        let follow = move || follow_handover(&predecessor, attach_level, listen, waiting, &events);
+        let take_rest = move || {
+            worker_threads::listen_datagrams(&lock(&follower), waiting_datagrams);
+            if let Some(attach_level) = attach_level {
+                attach_level();
+            }
+            lock(&follower).takeover.open();
+        };
+        let follow = move || follow_handover(&predecessor, take_rest, waiting, &events);
         let takeover = thread::Builder::new().name("takeover".into());
         takeover.spawn(follow).map_err(text)?;
     }
@@ -323,6 +345,10 @@ fn shared_state(
         urls: Vec::new(),
         admission: Arc::default(),
         deny,
+        deny_forwarder: None,
+        changes_lock: config.admin.changes.as_deref().map(ChangesLock::new),
+        takeover: Arc::new(TakeoverGate::new(true)),
+        is_handing_over: false,
         fd_limit,
         logger,
         sinks: Vec::new(),
@@ -338,6 +364,12 @@ fn shared_state(
     })
 }
 
+/// Opens as many descriptors as the rest of a takeover needs: for the admin service, the disk cache, and each worker.
+fn reserve_descriptors(workers: usize) -> std::io::Result<Vec<File>> {
+    let count = DESCRIPTORS_OF_TAKEOVER + DESCRIPTORS_OF_WORKER * workers;
+    (0..count).map(|_| File::open("/dev/null")).collect()
+}
+
 /// Takes over from the predecessor: when this returns, this process accepts connections, and has the disk cache.
 ///
 /// # Errors
@@ -347,7 +379,11 @@ fn take_over(
     running: &Mutex<RunningServer>,
     helpers: &HelperPool,
 ) -> Result<(), String> {
+    // Freed once the predecessor has handed over, as this process can't give the server back then.
+    let reserve = reserve_descriptors(lock(running).workers.len())
+        .map_err(|error| format!("descriptors for the start are lacking: {error}"))?;
     predecessor.announce_ready()?;
+    drop(reserve);
     let running = lock(running);
     if running.config.server.disk_cache.is_some() {
         predecessor.wait_for(&ToSuccessor::DiskReleased);
@@ -370,20 +406,16 @@ fn take_over(
 /// applications.
 fn follow_handover(
     predecessor: &Predecessor,
-    attach_level: Option<impl FnOnce()>,
-    listen_datagrams: impl FnOnce(),
+    take_rest: impl FnOnce(),
     has_waiting_applications: bool,
     events: &Sender<MainEvent>,
 ) {
     predecessor.wait_for(&ToSuccessor::LevelReleased);
-    // First, since clients wait. The message follows at once.
     if predecessor.has_datagrams() {
+        // The message follows at once.
         predecessor.wait_for(&ToSuccessor::DatagramsReleased);
-        listen_datagrams();
     }
-    if let Some(attach_level) = attach_level {
-        attach_level();
-    }
+    take_rest();
     if has_waiting_applications {
         predecessor.wait_for_end();
         // This process may be ending.

@@ -26,11 +26,14 @@ use lowroad_store::change_feed::ChangeFeed;
 use lowroad_tls_listener::TlsListeners;
 use lowroad_traces::SpanQueue;
 
-use crate::deny_list::DenyList;
+use crate::changes_lock::ChangesLock;
+use crate::deny_list::{DenyList, DenySwitch};
 use crate::level::LevelHealth;
 use crate::map_files::MapCounts;
 use crate::reload::ReloadCounts;
 use crate::start_settings::StartSettings;
+use crate::upgrade::deny_forwarding::DenyForwarder;
+use crate::upgrade::takeover_gate::TakeoverGate;
 
 /// The mailbox of one worker.
 pub type WorkerBox = WorkerMailbox<WorkerMessage<EpollDriver, SiteService>>;
@@ -75,6 +78,14 @@ pub struct RunningServer {
     pub admission: Arc<ConnectionLimit>,
     /// The client addresses that operators deny.
     pub deny: DenyList,
+    /// Sends the deny list to the processes that this one has replaced.
+    pub deny_forwarder: Option<Arc<DenyForwarder>>,
+    /// The lock of the file of saved changes, if one is configured.
+    pub changes_lock: Option<ChangesLock>,
+    /// Opens when this process has taken over everything from its predecessor.
+    pub takeover: Arc<TakeoverGate>,
+    /// A successor is starting or has taken over. It does not know later changes by operators.
+    pub is_handing_over: bool,
     /// The limit of descriptors (`RLIMIT_NOFILE`).
     pub fd_limit: u64,
     /// The error log.
@@ -97,6 +108,23 @@ pub struct RunningServer {
     pub softirq: Option<Arc<dyn LevelHealth>>,
     /// Time of the start.
     pub started: Instant,
+}
+
+impl RunningServer {
+    /// Puts the deny list in force.
+    pub fn switch_deny_list(&self) -> DenySwitch {
+        self.deny.post(&self.workers)
+    }
+
+    /// Takes the lock of the file of saved changes.
+    pub fn lock_changes(&self) {
+        let acquired = self.changes_lock.as_ref().map(ChangesLock::acquire);
+        if let Some(Err(fault)) = acquired {
+            self.logger.error(format_args!(
+                "admin.changes: {fault}: --persist is refused until the file is free"
+            ));
+        }
+    }
 }
 
 /// Starts and ends applications until exactly the wanted ones run. Waits until they accept connections, or `is_ending`

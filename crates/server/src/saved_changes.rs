@@ -3,17 +3,18 @@
 //! docs/decisions/0083-changes-that-survive-a-restart.md.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use lowroad_handler::origin_control::{KeptChange, OriginControl, ServerMode};
 use lowroad_log::{ErrorLogger, LogLevel};
+use rustix::fs::OFlags;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::deny_list::{DenyEntry, DenyList, DenyRecord};
+use crate::deny_list::{DenyEntry, DenyList, DenyRecord, ENTRIES_MAX};
 
 /// The maximum length of the file in bytes: full lists of all kinds are shorter.
 const FILE_LEN_MAX: u64 = 16 << 20;
@@ -88,9 +89,16 @@ impl SavedChanges {
             let state = ServerMode::from_name(&server.state).map(drop);
             state.ok_or_else(|| format!("state {:?} is unknown", server.state))
         });
-        let deny = list::<DenyRecord>("deny", deny, &mut faults, |record| {
+        let mut deny = list::<DenyRecord>("deny", deny, &mut faults, |record| {
             DenyEntry::new(&record.address, record.until_s).map(drop)
         });
+        if deny.len() > ENTRIES_MAX {
+            faults.push(format!(
+                "deny: only the first {ENTRIES_MAX} of {} entries are used",
+                deny.len()
+            ));
+            deny.truncate(ENTRIES_MAX);
+        }
         let log_level = level.and_then(|value| {
             let name = value
                 .as_str()
@@ -167,16 +175,22 @@ impl SavedChanges {
     }
 
     /// Changes the entries of the deny list.
-    pub fn edit_deny(&mut self, edit: impl FnOnce(&mut DenyList)) {
+    ///
+    /// # Errors
+    /// The list would be too long: nothing is changed.
+    pub fn edit_deny(&mut self, edit: impl FnOnce(&mut DenyList)) -> Result<(), String> {
         // Sorted and without duplicates, like the list in force.
         let mut list = DenyList::from_records(&self.deny);
         edit(&mut list);
-        self.deny = list.entries().iter().map(DenyEntry::record).collect();
+        list.check_len()
+            .map_err(|fault| format!("admin.changes: {fault}"))?;
+        self.deny = list.records();
+        Ok(())
     }
 }
 
 /// The valid elements of a list.
-fn list<T: DeserializeOwned>(
+fn list<T: DeserializeOwned + Serialize>(
     name: &str,
     value: Option<Value>,
     faults: &mut Vec<String>,
@@ -193,12 +207,29 @@ fn list<T: DeserializeOwned>(
     let mut valid = Vec::new();
     for element in elements {
         let parsed = T::deserialize(&element).map_err(|error| error.to_string());
-        match parsed.and_then(|it| check(&it).map(|()| it)) {
+        let checked = parsed.and_then(|it| {
+            check_members(&element, &it)?;
+            check(&it).map(|()| it)
+        });
+        match checked {
             Ok(it) => valid.push(it),
             Err(fault) => faults.push(format!("{name}: {element}: {fault}")),
         }
     }
     valid
+}
+
+/// Checks that an element has only members that its type has: others may be mistakes, and would not be written again.
+fn check_members<T: Serialize>(element: &Value, parsed: &T) -> Result<(), String> {
+    let known = serde_json::to_value(parsed).map_err(|error| error.to_string())?;
+    let members = element.as_object().into_iter().flatten();
+    match members
+        .map(|(name, _)| name)
+        .find(|name| known.get(name).is_none())
+    {
+        Some(unknown) => Err(format!("{unknown} is unknown")),
+        None => Ok(()),
+    }
 }
 
 /// The file with its content.
@@ -216,6 +247,7 @@ impl ChangesFile {
     /// # Errors
     /// The file can't be read, or is no JSON: a message with the path and a remedy.
     pub fn read(path: &Path) -> Result<ChangesFile, String> {
+        let path = &resolve_link(path)?;
         let (changes, faults) = match read_bounded(path) {
             Ok(text) => SavedChanges::parse(&text).map_err(|fault| {
                 format!(
@@ -288,13 +320,37 @@ impl ChangesFile {
     }
 }
 
-fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
-    let metadata = fs::metadata(path)?;
-    // A FIFO or a device would block the start.
-    if !metadata.is_file() || metadata.len() > FILE_LEN_MAX {
-        return Err(io::Error::other("no regular file, or too long"));
+/// The file to which a symbolic link leads; other paths are unchanged. Otherwise the link itself would be replaced.
+///
+/// # Errors
+/// The link leads nowhere: a message for the operator.
+pub fn resolve_link(path: &Path) -> Result<PathBuf, String> {
+    match fs::canonicalize(path) {
+        Err(error) if path.is_symlink() => Err(format!(
+            "{}: a symbolic link without a file: {error}",
+            path.display()
+        )),
+        // A missing file is created.
+        Err(_) => Ok(path.to_owned()),
+        Ok(file) => Ok(file),
     }
-    fs::read(path)
+}
+
+fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
+    // A FIFO or a device would block the start. Examined after the file is open, as it may be replaced meanwhile.
+    let flags = OFlags::NONBLOCK.bits() as i32;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)?;
+    let mut text = Vec::new();
+    if file.metadata()?.is_file() {
+        file.take(FILE_LEN_MAX + 1).read_to_end(&mut text)?;
+        if text.len() as u64 <= FILE_LEN_MAX {
+            return Ok(text);
+        }
+    }
+    Err(io::Error::other("no regular file, or too long"))
 }
 
 #[cfg(test)]
@@ -331,7 +387,8 @@ mod tests {
         assert_eq!(file.changes, SavedChanges::default());
         file.changes.log_level = Some("warn".into());
         let entry = DenyEntry::new("10.0.0.0/8", Some(9)).expect("an entry");
-        file.changes.edit_deny(|list| list.add([entry]));
+        let edited = file.changes.edit_deny(|list| list.add([entry]));
+        assert_eq!(edited, Ok(()));
         // Left behind by a crash.
         folder.file("changes.json.new", "{");
         file.write().expect("room");
@@ -342,5 +399,75 @@ mod tests {
         folder.file("changes.json", "{\"later\": 1}");
         assert!(ChangesFile::read(&path).is_ok());
         assert!(ChangesFile::read_for_change(&path).is_err());
+    }
+
+    #[test]
+    fn unknown_members_of_entries_are_named() {
+        let text = br#"{
+            "servers": [{"origin": "a", "address": "b", "state": "down", "weight": null, "added": null, "zone": 1}],
+            "deny": [{"address": "10.0.0.1", "until": 5}, {"address": "10.0.0.2"}]
+        }"#;
+        let (changes, faults) = SavedChanges::parse(text).expect("an object");
+        assert_eq!((changes.servers.len(), changes.deny.len()), (0, 1));
+        assert!(faults[0].contains("zone is unknown"), "{faults:?}");
+        assert!(faults[1].contains("until is unknown"), "{faults:?}");
+    }
+
+    #[test]
+    fn deny_list_beyond_the_limit_is_refused() {
+        let record = |at: usize| DenyRecord {
+            address: format!("10.{}.{}.1/32", at / 250, at % 250),
+            until_s: None,
+        };
+        let mut changes = SavedChanges {
+            deny: (0..ENTRIES_MAX).map(record).collect(),
+            ..SavedChanges::default()
+        };
+        let again = [record(3), record(4)].map(|it| DenyEntry::new(&it.address, None));
+        let again = again.map(|it| it.expect("an entry"));
+        assert_eq!(changes.edit_deny(|list| list.add(again)), Ok(()));
+        // The canonical form of single addresses.
+        assert!(changes.deny.iter().all(|it| !it.address.contains('/')));
+        let full = changes.clone();
+        let more = DenyEntry::new("192.0.2.1", None).expect("an entry");
+        assert!(changes.edit_deny(|list| list.add([more])).is_err());
+        assert_eq!(changes, full);
+        changes.deny.push(more.record());
+        let text = serde_json::to_vec(&changes).expect("JSON");
+        let (parsed, faults) = SavedChanges::parse(&text).expect("an object");
+        assert_eq!(parsed.deny.len(), ENTRIES_MAX);
+        assert!(faults[0].contains("of 10001 entries"), "{faults:?}");
+    }
+
+    #[test]
+    fn symbolic_link_is_followed_when_the_file_is_replaced() {
+        let folder = lowroad_testkit::TempFolder::new();
+        let file = folder.file("real.json", "{}");
+        let link = folder.path().join("changes.json");
+        std::os::unix::fs::symlink("real.json", &link).expect("a link");
+        let mut read = ChangesFile::read_for_change(&link).expect("a file");
+        read.changes.log_level = Some("warn".into());
+        read.write().expect("room");
+        assert!(link.is_symlink());
+        let text = fs::read_to_string(&file).expect("a file");
+        assert!(text.contains("warn"), "{text}");
+        fs::remove_file(file).expect("the file");
+        let refused = ChangesFile::read_for_change(&link).err();
+        assert!(refused.is_some_and(|it| it.contains("without a file")));
+    }
+
+    #[test]
+    fn special_file_does_not_block() {
+        let folder = lowroad_testkit::TempFolder::new();
+        let path = folder.path().join("fifo");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &path,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR,
+            0,
+        )
+        .expect("a FIFO");
+        assert!(ChangesFile::read(&path).is_err());
     }
 }

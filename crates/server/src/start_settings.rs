@@ -1,7 +1,5 @@
 //! The settings that a running server uses since its start. Reloads compare them with the new configuration.
 
-use std::path::Path;
-
 use lowroad_config::{
     AdminConfig, Config, EffectiveConfig, LogConfig, ProcessConfig, StartTables, TracesConfig,
 };
@@ -32,11 +30,6 @@ impl StartSettings {
     /// The values in force at the start.
     pub fn effective(&self) -> &EffectiveConfig {
         &self.effective
-    }
-
-    /// The file of the changes of operators that survive restarts.
-    pub fn changes_file(&self) -> Option<&Path> {
-        self.admin.changes.as_deref()
     }
 
     /// The message that settings of a configuration are not in force, with their keys; `None` if all are.

@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use lowroad_site::explain::line;
+use lowroad_store::clock;
 
-use crate::deny_list;
 use crate::running_server::RunningServer;
 
 /// The counters since the server's start.
@@ -37,7 +37,7 @@ pub fn status(running: &RunningServer) -> String {
         "open",
         &format!("{} connections", running.admission.open()),
     );
-    let entries = running.deny.len(deny_list::unix_s());
+    let entries = running.deny.len(clock::unix_s());
     line(&mut out, "deny_list_entries", &entries.to_string());
     add_up(
         &mut out,

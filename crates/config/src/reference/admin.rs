@@ -106,5 +106,6 @@ Neither the admin service nor the [fast path](../softirq.md) use the list. It ha
 Changes of [origins](origin.md#servers-at-run-time), of the deny list and of the log's level (`PATCH /v1/log`) survive reloads, those of origins and the deny list also
 upgrades. With `--persist` they survive restarts: the file names origins and servers, and applies to the configuration of that start. A change without
 `--persist` leaves the file as it is. The log names entries that are damaged or have no origin; they are skipped.
+One server at a time uses the file: others refuse `--persist`.
 "#,
 };

@@ -177,7 +177,7 @@ impl OriginControl for FastCgiServers {
         Ok(())
     }
 
-    fn add_server(&self, _: &str, _: &AddedServer) -> Result<(), OriginRefusal> {
+    fn add_server(&self, _: &str, _: &AddedServer) -> Result<String, OriginRefusal> {
         Err(OriginRefusal::FastCgi)
     }
 

@@ -2,7 +2,7 @@
 //! the main thread.
 
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,9 +21,9 @@ use super::dashboard;
 use super::event_streams::EventStreams;
 use super::operations::{AdminOperation, AdminPermission, AdminRequest};
 use super::problem::AdminProblem;
+use super::resources::deny::DenyChange;
 use super::resources::{certificates, deny, log, origins, sites};
 use super::service::{AdminOutcome, AdminReply};
-use crate::deny_list::DenySwitch;
 use crate::events::{CommandReply, MainEvent};
 use crate::limits;
 use crate::metrics;
@@ -32,7 +32,7 @@ use crate::metrics::snapshot_json;
 use crate::metrics::snapshot_notes::SnapshotNotes;
 use crate::running_server::{RunningServer, lock};
 use crate::status;
-use crate::upgrade::control;
+use crate::upgrade::{control, deny_forwarding};
 
 /// The OpenAPI document of the service.
 pub const OPENAPI: &str = include_str!("openapi.json");
@@ -86,7 +86,10 @@ impl AdminActions {
         let outcome = self.perform(call);
         let entry = call.request.entry;
         if entry.permission == AdminPermission::Full {
-            self.counters.count_change(entry, outcome.is_ok());
+            let is_made = outcome
+                .as_ref()
+                .map_or_else(|it| it.unsaved.is_some(), |_| true);
+            self.counters.count_change(entry, is_made);
             let logger = lock(&self.running).logger.clone();
             audit::write(&logger, call, &outcome);
         }
@@ -112,25 +115,27 @@ impl AdminActions {
             AdminOperation::Stop => self.stop(),
             AdminOperation::Sites => Ok(sites::list(&lock(&self.running))),
             AdminOperation::Certificates => Ok(certificates::list(&lock(&self.running))),
-            AdminOperation::RenewCertificate => certificates::renew(&lock(&self.running), call),
+            AdminOperation::RenewCertificate => {
+                certificates::renew(&*self.lock_for_change()?, call)
+            }
             AdminOperation::Log => Ok(log::show(&lock(&self.running))),
-            AdminOperation::ChangeLog => log::change(&lock(&self.running), call),
+            AdminOperation::ChangeLog => log::change(&*self.lock_for_change()?, call),
             AdminOperation::Deny => Ok(deny::show(&mut lock(&self.running))),
             AdminOperation::ReplaceDeny => {
-                let changed = deny::replace(&mut lock(&self.running), call);
-                await_deny_switch(changed)
+                let changed = deny::replace(&mut *self.lock_for_change()?, call);
+                self.await_deny_switch(changed)
             }
             AdminOperation::ChangeDeny => {
-                let changed = deny::patch(&mut lock(&self.running), call);
-                await_deny_switch(changed)
+                let changed = deny::patch(&mut *self.lock_for_change()?, call);
+                self.await_deny_switch(changed)
             }
             AdminOperation::Origins => origins::list(&lock(&self.running)),
             AdminOperation::Origin => origins::show(&lock(&self.running), call),
             AdminOperation::Server => origins::show_server(&lock(&self.running), call),
             // Under the server's lock, so that two changes, or a change and a reload, follow each other.
-            AdminOperation::AddServer => origins::add_server(&lock(&self.running), call),
-            AdminOperation::ChangeServer => origins::change_server(&lock(&self.running), call),
-            AdminOperation::RemoveServer => origins::remove_server(&lock(&self.running), call),
+            AdminOperation::AddServer => origins::add_server(&*self.lock_for_change()?, call),
+            AdminOperation::ChangeServer => origins::change_server(&*self.lock_for_change()?, call),
+            AdminOperation::RemoveServer => origins::remove_server(&*self.lock_for_change()?, call),
             AdminOperation::Description => Ok(json(Bytes::from_static(OPENAPI.as_bytes()))),
         }
     }
@@ -290,7 +295,7 @@ impl AdminActions {
         };
         let name = request.parameter("site");
         // The lock also keeps a reload from replacing the sites meanwhile.
-        let running = lock(&self.running);
+        let running = self.lock_for_change()?;
         let sites = running.sites.all.iter();
         let sites = sites.filter(|site| name.is_none_or(|name| site.rules.label == name));
         let sites: Vec<_> = sites.collect();
@@ -326,6 +331,29 @@ impl AdminActions {
             name.unwrap_or("all sites")
         ));
         Ok(AdminReply::text(text))
+    }
+
+    /// The server for a change, which a successor would not know once it is starting.
+    ///
+    /// # Errors
+    /// An upgrade is in progress.
+    fn lock_for_change(&self) -> Result<MutexGuard<'_, RunningServer>, AdminProblem> {
+        let running = lock(&self.running);
+        match running.is_handing_over {
+            true => Err(AdminProblem::new(
+                StatusCode::CONFLICT,
+                control::IN_PROGRESS,
+            )),
+            false => Ok(running),
+        }
+    }
+
+    /// Waits until all workers use a changed deny list, without the server's lock.
+    fn await_deny_switch(&self, changed: DenyChange) -> AdminOutcome {
+        let (outcome, switch) = changed?;
+        deny_forwarding::forward(&self.running);
+        switch.wait();
+        outcome
     }
 
     /// Sends a command to the main thread and waits for its result. Only one command waits at a time, since each occupies a
@@ -372,13 +400,6 @@ impl AdminActions {
         })?;
         Ok(AdminReply::streamed("text/plain; charset=utf-8", stream))
     }
-}
-
-/// Waits until all workers use a changed deny list, without the server's lock.
-fn await_deny_switch(changed: Result<(AdminReply, DenySwitch), AdminProblem>) -> AdminOutcome {
-    let (reply, switch) = changed?;
-    switch.wait();
-    Ok(reply)
 }
 
 /// A command that waits for the main thread. Its end, also by a panic, permits the next one.

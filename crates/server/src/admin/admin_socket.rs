@@ -20,7 +20,7 @@ const QUEUE_LEN: i32 = 128;
 /// The open admin socket. Dropping it removes the socket file.
 pub struct AdminSocket {
     path: PathBuf,
-    /// The socket's file; `None` once it was removed or belongs to a successor.
+    /// The socket's file; `None` while it belongs to a predecessor, and once it was removed or belongs to a successor.
     file: Option<FileIdentity>,
     listener: UnixListener,
 }
@@ -65,30 +65,35 @@ impl AdminSocket {
         })
     }
 
-    /// The socket of a predecessor at the same path.
+    /// The socket of a predecessor at the same path, which keeps its file until [`AdminSocket::serve`]: a process that fails to
+    /// take over must not remove it.
     pub fn take_over((path, socket): (PathBuf, OwnedFd)) -> AdminSocket {
         AdminSocket {
-            file: identity(&path).ok(),
+            file: None,
             path,
             listener: socket.into(),
         }
     }
 
     /// A duplicate of the listening socket, for the service. From then on, the kernel reports this process to
-    /// clients as the server.
+    /// clients as the server, and the socket's file belongs to it.
     ///
     /// # Errors
     /// No descriptors are left.
-    pub fn serve(&self) -> io::Result<OwnedFd> {
+    pub fn serve(&mut self) -> io::Result<OwnedFd> {
+        self.file = identity(&self.path).ok();
         // A repeated listen(2) only changes the process that SO_PEERCRED names (unix(7)).
         listen(&self.listener, QUEUE_LEN)?;
         Ok(self.listener.try_clone()?.into())
     }
 
     /// The path and a duplicate of the socket, for a successor.
-    pub fn share(&self) -> Option<(PathBuf, OwnedFd)> {
-        let socket = self.listener.try_clone().ok()?;
-        Some((self.path.clone(), socket.into()))
+    ///
+    /// # Errors
+    /// No descriptors are left.
+    pub fn share(&self) -> io::Result<(PathBuf, OwnedFd)> {
+        let socket = self.listener.try_clone()?;
+        Ok((self.path.clone(), socket.into()))
     }
 
     /// Leaves the socket's file to a successor.
@@ -179,7 +184,9 @@ mod tests {
         let path = folder.path().join("admin");
         let mut first = AdminSocket::open(Some(&path)).expect("a socket");
         assert!(AdminSocket::open(Some(&path)).is_err());
-        let second = AdminSocket::take_over(first.share().expect("a descriptor"));
+        drop(AdminSocket::take_over(first.share().expect("a descriptor")));
+        UnixStream::connect(&path).expect("the first one");
+        let mut second = AdminSocket::take_over(first.share().expect("a descriptor"));
         first.leave_file();
         drop(first);
         second.serve().expect("a descriptor");

@@ -53,13 +53,13 @@ impl RefusalAudit {
         }
         let target = target.chars().take(TEXT_LEN_MAX).collect::<String>();
         let mut line = json!({ "by": by, "request": target });
-        add_refusal(&mut line, problem);
+        add_problem(&mut line, problem);
         write_line(&self.logger, &line);
     }
 }
 
 /// The state that an operation has changed, for the audit.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditedChange {
     /// The settings before.
     pub before: Value,
@@ -76,10 +76,19 @@ fn write_line(logger: &ErrorLogger, line: &Value) {
     logger.audit(format_args!("{line}"));
 }
 
-fn add_refusal(line: &mut Value, problem: &AdminProblem) {
+fn add_problem(line: &mut Value, problem: &AdminProblem) {
     line["result"] = "refused".into();
     line["status"] = problem.status.code().into();
     line["reason"] = (&*problem.detail).into();
+    if let Some(change) = &problem.unsaved {
+        line["result"] = "not saved".into();
+        add_change(line, change);
+    }
+}
+
+fn add_change(line: &mut Value, change: &AuditedChange) {
+    line["before"] = change.before.clone();
+    line["after"] = change.after.clone();
 }
 
 fn line(call: &AdminCall, outcome: &AdminOutcome) -> Value {
@@ -89,15 +98,14 @@ fn line(call: &AdminCall, outcome: &AdminOutcome) -> Value {
             // A change without settings, such as a purge, is described by the text of its reply.
             line["result"] = "done".into();
             if let Some(change) = &reply.change {
-                line["before"] = change.before.clone();
-                line["after"] = change.after.clone();
+                add_change(&mut line, change);
             } else if let ReplyBody::Bytes(body) = &reply.body {
                 let text = String::from_utf8_lossy(&body[..body.len().min(TEXT_LEN_MAX)]);
                 line["reply"] = text.trim_end().into();
             }
         }
         // Refused changes are in the audit as well: they show mistakes, and attempts.
-        Err(problem) => add_refusal(&mut line, problem),
+        Err(problem) => add_problem(&mut line, problem),
     }
     line
 }

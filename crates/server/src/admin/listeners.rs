@@ -28,6 +28,7 @@ use super::actions::{AdminActions, EVENT_INTERVAL};
 use super::admin_socket::AdminSocket;
 use super::audit::RefusalAudit;
 use super::counters::AdminCounters;
+use super::operations::LIST_LEN_MAX;
 use super::service::{AdminHelpers, AdminMailbox, AdminService, TCP_LISTENER, UNIX_LISTENER};
 use crate::events::MainEvent;
 use crate::running_server::{RunningServer, lock};
@@ -115,13 +116,19 @@ impl AdminListeners {
     }
 
     /// A duplicate of the TCP socket, for a successor.
-    pub fn share_tcp(&self) -> Option<ListenSocket> {
-        self.tcp.as_ref()?.share().ok()
+    ///
+    /// # Errors
+    /// No descriptors are left.
+    pub fn share_tcp(&self) -> io::Result<Option<ListenSocket>> {
+        self.tcp.as_ref().map(ListenSocket::share).transpose()
     }
 
     /// A duplicate of the Unix socket with its path, for a successor.
-    pub fn share_unix(&self) -> Option<(PathBuf, OwnedFd)> {
-        self.unix.as_ref().ok()?.share()
+    ///
+    /// # Errors
+    /// No descriptors are left.
+    pub fn share_unix(&self) -> io::Result<Option<(PathBuf, OwnedFd)>> {
+        self.unix.as_ref().ok().map(AdminSocket::share).transpose()
     }
 
     /// Ends the service, because a successor answers at its addresses. Open streams, such as those of dashboards, end soon
@@ -175,7 +182,7 @@ impl AdminListeners {
             waiting: HelperPool::start_as("admin-wait", HELPER_COUNT)?,
         };
         let refusals = Arc::new(RefusalAudit::new(logger.clone()));
-        let unix = match &self.unix {
+        let unix = match &mut self.unix {
             Ok(socket) => Some(socket.serve()?),
             Err(_) => None,
         };
@@ -303,7 +310,8 @@ fn settings() -> WorkerSettings {
         h2: lowroad_http::h2::H2Settings::default(),
         h3: lowroad_http::h3::H3Settings::default(),
         http: lowroad_http::limits::RequestLimits {
-            body_len_max: 64 * 1024,
+            // Most operations have a lower limit.
+            body_len_max: LIST_LEN_MAX,
             ..Default::default()
         },
     }

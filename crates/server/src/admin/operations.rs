@@ -6,6 +6,11 @@ use lowroad_http::method::Method;
 
 use super::problem::AdminProblem;
 
+/// The maximum length of a body with a whole list: more than a full deny list has, with spaces and ends.
+pub const LIST_LEN_MAX: u64 = 4 << 20;
+/// The maximum length of other bodies.
+const BODY_LEN_MAX: u64 = 64 << 10;
+
 /// An operation of the admin service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdminOperation {
@@ -228,6 +233,14 @@ impl AdminRequest {
                 | AdminOperation::ReplaceDeny
                 | AdminOperation::ChangeDeny
         )
+    }
+
+    /// The maximum length of the body.
+    pub fn body_len_max(&self) -> u64 {
+        match self.entry.operation {
+            AdminOperation::ReplaceDeny | AdminOperation::ChangeDeny => LIST_LEN_MAX,
+            _ => BODY_LEN_MAX,
+        }
     }
 
     /// Whether the operation compares If-Match with the tag of the settings that it changes.

@@ -3,6 +3,8 @@
 use lowroad_http::method::Method;
 use lowroad_http::status::StatusCode;
 
+use super::audit::AuditedChange;
+
 /// The reason why an operator's request failed.
 #[derive(Debug, PartialEq, Eq)]
 pub struct AdminProblem {
@@ -14,6 +16,8 @@ pub struct AdminProblem {
     pub allow: Option<String>,
     /// Seconds after which the client may retry (Retry-After field).
     pub retry_after_s: Option<u64>,
+    /// The change that is in force although it could not be saved.
+    pub unsaved: Option<Box<AuditedChange>>,
 }
 
 impl AdminProblem {
@@ -24,6 +28,7 @@ impl AdminProblem {
             detail: detail.into(),
             allow: None,
             retry_after_s: None,
+            unsaved: None,
         }
     }
 

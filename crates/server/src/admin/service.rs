@@ -137,7 +137,7 @@ impl AdminService {
     fn admitted(
         &self,
         request: &Request<'_>,
-        exchange: &Exchange,
+        exchange: &mut Exchange,
     ) -> Result<Box<AdminCall>, RefusedRequest> {
         let of_peer = |problem| RefusedRequest {
             by: peer_name(exchange),
@@ -161,6 +161,14 @@ impl AdminService {
             problem,
         };
         let admin_request = admin_request.map_err(of_client)?;
+        let body_len_max = admin_request.body_len_max();
+        exchange.limit_body(body_len_max);
+        if exchange.is_body_too_long() {
+            return Err(of_client(AdminProblem::new(
+                StatusCode::CONTENT_TOO_LARGE,
+                format!("the body is longer than {body_len_max} bytes"),
+            )));
+        }
         let if_match = list_field(request, "If-Match");
         // A client that sends a condition relies on it.
         if if_match.is_some()

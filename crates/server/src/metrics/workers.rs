@@ -3,8 +3,8 @@
 use lowroad_engine::counters::WorkerCounters;
 use lowroad_metrics::{LatencyDistribution, MetricKind, MetricSnapshot, SampleValue};
 use lowroad_site::request_metrics::RequestMetrics;
+use lowroad_store::clock;
 
-use crate::deny_list;
 use crate::running_server::RunningServer;
 
 /// Adds the metrics of connections and workers.
@@ -22,7 +22,7 @@ pub fn add(running: &RunningServer, out: &mut MetricSnapshot) {
     out.gauge(
         "lowroad_deny_list_entries",
         "Addresses and prefixes that operators deny.",
-        running.deny.len(deny_list::unix_s()) as u64,
+        running.deny.len(clock::unix_s()) as u64,
     );
     counters(running, out);
     histogram(

@@ -12,7 +12,8 @@ use crate::init::InitLink;
 use crate::running_server::{RunningServer, lock};
 
 /// The refusal of a command that would change the server during an upgrade.
-pub const IN_PROGRESS: &str = "an upgrade is in progress; try again when it has ended";
+pub const IN_PROGRESS: &str =
+    "an upgrade is in progress, so nothing was changed; try again when it has ended";
 
 /// Starts upgrades.
 pub struct UpgradeControl {
@@ -20,6 +21,8 @@ pub struct UpgradeControl {
     program: Result<Arc<ProgramStart>, String>,
     events: Sender<MainEvent>,
     state: UpgradeState,
+    /// The number of the latest upgrade. It makes each message unique, because the log suppresses repeated ones.
+    number: u64,
 }
 
 enum UpgradeState {
@@ -31,6 +34,13 @@ enum UpgradeState {
         reply: Option<CommandReply>,
         attempt: Arc<UpgradeAttempt>,
     },
+    /// The successor takes over, and this process drains.
+    HandingOver {
+        /// As in `Starting`, until the result is sent.
+        reply: Option<CommandReply>,
+        /// The result.
+        text: String,
+    },
 }
 
 impl UpgradeControl {
@@ -40,12 +50,13 @@ impl UpgradeControl {
             program: program.map(Arc::new),
             events,
             state: UpgradeState::Idle,
+            number: 0,
         }
     }
 
-    /// Whether a successor is starting.
+    /// Whether a successor is starting, or takes over.
     pub fn is_in_progress(&self) -> bool {
-        matches!(self.state, UpgradeState::Starting { .. })
+        !matches!(self.state, UpgradeState::Idle)
     }
 
     /// Ends the successor that is starting, because this process is ending.
@@ -59,13 +70,16 @@ impl UpgradeControl {
     pub fn request(
         &mut self,
         running: &Arc<Mutex<RunningServer>>,
-        passed: PassedDescriptors,
+        passed: std::io::Result<PassedDescriptors>,
         reply: Option<CommandReply>,
     ) {
         let logger = lock(running).logger.clone();
+        self.number += 1;
+        let number = self.number;
         let refuse = |reason: String| {
             lock(running).upgrades_failed += 1;
-            logger.error(format_args!("upgrade: {reason}"));
+            let reason = format!("this process goes on: {reason}");
+            logger.error(format_args!("upgrade {number}: {reason}"));
             if let Some(reply) = &reply {
                 // The client may have closed its connection.
                 let _ = reply.send(Err(reason));
@@ -78,11 +92,17 @@ impl UpgradeControl {
             Ok(program) => program.clone(),
             Err(reason) => return refuse(reason.clone()),
         };
+        let passed = match passed {
+            Ok(passed) => passed,
+            Err(error) => return refuse(successor::not_shared(&error)),
+        };
         logger.info(format_args!(
-            "upgrade: starting {}",
+            "upgrade {number}: starting {}",
             program.path().display()
         ));
         let attempt = Arc::<UpgradeAttempt>::default();
+        // Before the thread reads the state, so that the successor knows each change that is made.
+        lock(running).is_handing_over = true;
         let started = successor::start(
             running.clone(),
             program,
@@ -92,11 +112,15 @@ impl UpgradeControl {
         );
         match started {
             Ok(()) => self.state = UpgradeState::Starting { reply, attempt },
-            Err(error) => refuse(format!("no thread: {error}")),
+            Err(error) => {
+                lock(running).is_handing_over = false;
+                refuse(format!("no thread: {error}"));
+            }
         }
     }
 
-    /// Ends the start of the successor. Returns the successor that takes over, or `None` if this server continues.
+    /// Ends the start of the successor. Returns the successor that takes over, or `None` if this server continues. The client
+    /// gets the result of a failure now, otherwise by [`UpgradeControl::confirm`].
     pub fn finish(
         &mut self,
         running: &Mutex<RunningServer>,
@@ -108,9 +132,15 @@ impl UpgradeControl {
         else {
             return None;
         };
-        let logger = lock(running).logger.clone();
-        let result = result.and_then(|successor| successor.proceed(init).map(|()| successor));
-        let (text, successor) = match result {
+        let (logger, number) = (lock(running).logger.clone(), self.number);
+        let result = result.and_then(|successor| {
+            // The successor takes the lock as soon as it may proceed. Meanwhile this process saves no changes.
+            if let Some(changes) = &lock(running).changes_lock {
+                changes.release();
+            }
+            successor.proceed(init).map(|()| successor)
+        });
+        match result {
             Ok(successor) => {
                 let report = &successor.report;
                 let text = format!(
@@ -119,25 +149,41 @@ impl UpgradeControl {
                     report.version,
                     std::process::id()
                 );
-                logger.info(format_args!("upgrade: {text}"));
-                (Ok(text), Some(successor))
+                logger.info(format_args!("upgrade {number}: {text}"));
+                self.state = UpgradeState::HandingOver { reply, text };
+                Some(successor)
             }
             Err(reason) => {
-                let mut running = lock(running);
-                running.upgrades_failed += 1;
-                for mailbox in &running.workers {
-                    mailbox.post(MailboxMessage::EndSharing);
-                }
-                drop(running);
+                continue_serving(&mut lock(running));
                 let text = format!("this process goes on: {reason}");
-                logger.error(format_args!("upgrade: {text}"));
-                (Err(text), None)
+                logger.error(format_args!("upgrade {number}: {text}"));
+                if let Some(reply) = reply {
+                    // The client may have closed its connection.
+                    let _ = reply.send(Err(text));
+                }
+                None
             }
-        };
-        if let Some(reply) = reply {
-            // The client may have closed its connection.
-            let _ = reply.send(text);
         }
-        successor
+    }
+
+    /// Sends the result of a successful upgrade. Called when this process accepts no more commands, so that the client's next
+    /// one reaches the successor.
+    pub fn confirm(&mut self) {
+        if let UpgradeState::HandingOver { reply, text } = &mut self.state
+            && let Some(reply) = reply.take()
+        {
+            // The client may have closed its connection.
+            let _ = reply.send(Ok(std::mem::take(text)));
+        }
+    }
+}
+
+/// Ends the state of an upgrade that has failed.
+fn continue_serving(running: &mut RunningServer) {
+    running.upgrades_failed += 1;
+    running.is_handing_over = false;
+    running.lock_changes();
+    for mailbox in &running.workers {
+        mailbox.post(MailboxMessage::EndSharing);
     }
 }

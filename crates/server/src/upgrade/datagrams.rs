@@ -6,14 +6,13 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Instant;
 
 use lowroad_child_processes::message::MessageError;
-use lowroad_engine::ListenerId;
 use lowroad_engine::datagram_relay::DatagramRelay;
 use lowroad_engine::datagram_socket::PortSockets;
-use lowroad_engine::worker::MailboxMessage;
+use lowroad_engine::worker::{MailboxMessage, SharedSocket};
 use lowroad_site::listeners::SocketLabel;
 
 use super::messages::{HandoverChannel, ToSuccessor};
-use super::successor::SHARE_TIMEOUT;
+use super::successor::{SHARE_TIMEOUT, not_shared};
 use crate::running_server::{RunningServer, lock};
 
 /// Duplicates of the workers' datagram sockets, and relays by which the successor returns datagrams.
@@ -52,7 +51,7 @@ impl SharedDatagrams {
             ..SharedDatagrams::default()
         };
         for (worker, mailbox) in workers.iter().enumerate() {
-            let (to_here, ports) = channel::<(ListenerId, PortSockets)>();
+            let (to_here, ports) = channel::<SharedSocket<PortSockets>>();
             mailbox.post(MailboxMessage::ShareDatagrams(to_here));
             let deadline = Instant::now() + SHARE_TIMEOUT;
             // The channel disconnects once the worker has sent all its sockets.
@@ -61,6 +60,7 @@ impl SharedDatagrams {
                 match ports.recv_timeout(remaining) {
                     Ok((id, port)) => {
                         if let Some(origin) = listeners.origin(id) {
+                            let port = port.map_err(|error| not_shared(&error))?;
                             shared.add(SocketLabel { origin, worker }, port)?;
                         }
                     }
@@ -75,7 +75,7 @@ impl SharedDatagrams {
     }
 
     fn add(&mut self, label: SocketLabel, port: PortSockets) -> Result<(), String> {
-        let (sender, socket) = DatagramRelay::pair().map_err(|error| error.to_string())?;
+        let (sender, socket) = DatagramRelay::pair().map_err(|error| not_shared(&error))?;
         self.ports.push((label, port));
         self.relays.push((label, sender));
         self.receivers.push(RelayReceiver { label, socket });

@@ -2,7 +2,7 @@
 //! the program: each ignores unknown messages and members.
 
 use std::net::SocketAddr;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -47,6 +47,8 @@ pub enum ToSuccessor {
     Denied(Vec<DenyRecord>),
     /// The channel to the init process comes with this message.
     Init,
+    /// A channel to an earlier process, which still drains, comes with this message.
+    EarlierProcess,
     /// All sockets were sent.
     Complete,
     /// The successor may accept connections; the predecessor drains.
@@ -100,6 +102,10 @@ pub enum ToPredecessor {
     Ready(ReadyReport),
     /// The successor can't start, for this reason.
     Failed(String),
+    /// Some entries of the deny list in force, after the handover.
+    Denied(Vec<DenyRecord>),
+    /// The entries before this message are the whole list.
+    DenyListComplete,
 }
 
 /// The report of a successor that is ready.
@@ -139,6 +145,11 @@ impl HandoverChannel {
         // poll(2) always reports a hang-up.
         let end = PollFd::new(&*self.0, PollFlags::empty());
         ready([Some(end)], Some(Instant::now())).is_ok_and(|[is_closed]| is_closed)
+    }
+
+    /// The socket, for the next successor.
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 
     /// Bounds the waiting times of [`HandoverChannel::send`] and [`HandoverChannel::receive`].
@@ -181,7 +192,6 @@ impl HandoverChannel {
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
-    use std::os::fd::AsFd;
 
     use super::*;
 

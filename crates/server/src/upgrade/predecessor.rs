@@ -19,6 +19,7 @@ use lowroad_tls_listener::QuicIdentity;
 use crate::deny_list::{DenyList, DenyRecord};
 use crate::init::InitLink;
 
+use super::deny_forwarding::DenyForwarder;
 use super::messages::{
     HandoverChannel, ReadyReport, RunningApplication, ToPredecessor, ToSuccessor,
 };
@@ -40,6 +41,8 @@ pub struct Predecessor {
     admin_unix: Option<(PathBuf, OwnedFd)>,
     takes_admin_socket: bool,
     init: Option<InitLink>,
+    /// The channels to processes before the predecessor.
+    earlier: Vec<HandoverChannel>,
     applications: Vec<RunningApplication>,
     /// The names of sites in maintenance mode.
     pub maintenance: Vec<String>,
@@ -83,6 +86,7 @@ impl Predecessor {
             admin_unix: None,
             takes_admin_socket: false,
             init: None,
+            earlier: Vec::new(),
             applications: Vec::new(),
             maintenance: Vec::new(),
             ticket_keys: None,
@@ -125,10 +129,13 @@ impl Predecessor {
                 (ToSuccessor::AdminSocket(address), Some(socket)) => {
                     self.admin = Some((address, ListenSocket::take_over(socket)?));
                 }
-                (ToSuccessor::AdminUnixSocket(path), socket) => {
-                    self.admin_unix = socket.map(|socket| (path, socket));
+                (ToSuccessor::AdminUnixSocket(path), Some(socket)) => {
+                    self.admin_unix = Some((path, socket));
                 }
-                (ToSuccessor::Init, socket) => self.init = socket.map(InitLink::from),
+                (ToSuccessor::Init, Some(socket)) => self.init = Some(socket.into()),
+                (ToSuccessor::EarlierProcess, Some(socket)) => {
+                    self.earlier.push(HandoverChannel::new(socket.into()));
+                }
                 (ToSuccessor::Application(application), _) => self.applications.push(application),
                 (ToSuccessor::Maintenance(site), _) => self.maintenance.push(site),
                 (ToSuccessor::TicketKeys(keys), _) => self.ticket_keys = Some(keys),
@@ -143,10 +150,15 @@ impl Predecessor {
                     ToSuccessor::Socket(_)
                     | ToSuccessor::DatagramSocket(_)
                     | ToSuccessor::DatagramRelay(..)
-                    | ToSuccessor::AdminSocket(_),
+                    | ToSuccessor::AdminSocket(_)
+                    | ToSuccessor::AdminUnixSocket(_)
+                    | ToSuccessor::Init
+                    | ToSuccessor::EarlierProcess,
                     None,
                 ) => {
-                    return Err(std::io::Error::other("the limit of descriptors is reached"));
+                    return Err(std::io::Error::other(
+                        "the limit of descriptors is reached (ulimit -n, LimitNOFILE)",
+                    ));
                 }
                 (
                     ToSuccessor::Proceed
@@ -197,6 +209,16 @@ impl Predecessor {
     /// The deny list of the predecessor.
     pub fn deny(&self) -> DenyList {
         DenyList::from_records(&self.denied)
+    }
+
+    /// Sends later deny lists to the predecessor, and to those before it.
+    pub fn deny_forwarder(&self) -> DenyForwarder {
+        let own = [self.channel.clone()];
+        DenyForwarder::new(
+            own.into_iter()
+                .chain(self.earlier.iter().cloned())
+                .collect(),
+        )
     }
 
     /// Whether the predecessor has ended, so that this process must end, too.

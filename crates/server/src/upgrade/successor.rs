@@ -11,26 +11,23 @@ use std::time::{Duration, Instant};
 use lowroad_child_processes::message::{MessageError, PacketChannel};
 use lowroad_child_processes::process::ChildProcess;
 use lowroad_engine::listener::ListenSocket;
-use lowroad_engine::worker::MailboxMessage;
-use lowroad_engine::{ListenerId, panic_policy};
+use lowroad_engine::panic_policy;
+use lowroad_engine::worker::{MailboxMessage, SharedSocket};
 use lowroad_privileges::starter::{self, ProgramStart};
 use lowroad_site::listeners::SocketLabel;
 use rustix::process::Signal;
 
 use super::datagrams::{RelayReceiver, SharedDatagrams};
+use super::deny_forwarding::{self, RECORDS_OF_MESSAGE};
 use super::messages::{
     HandoverChannel, ReadyReport, RunningApplication, ToPredecessor, ToSuccessor,
 };
-use crate::deny_list::{DenyEntry, DenyRecord};
 use crate::events::MainEvent;
 use crate::init::InitLink;
 use crate::running_server::{RunningServer, lock};
 
 /// Time for the workers to duplicate their sockets.
 pub(super) const SHARE_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Entries of the deny list in one message: some kilobytes.
-const DENIED_OF_MESSAGE: usize = 100;
 
 /// The descriptors that the main thread passes on, besides those of the workers.
 pub struct PassedDescriptors {
@@ -40,6 +37,8 @@ pub struct PassedDescriptors {
     pub admin_unix: Option<(PathBuf, OwnedFd)>,
     /// The channel to the init process.
     pub init: Option<OwnedFd>,
+    /// The channels to earlier processes that still drain.
+    pub earlier: Vec<HandoverChannel>,
 }
 
 /// An upgrade in progress, which the main thread can cancel.
@@ -111,11 +110,21 @@ fn prepare(
     passed: &PassedDescriptors,
     attempt: &UpgradeAttempt,
 ) -> Result<ReadySuccessor, String> {
-    let timeout = Duration::from_millis(lock(running).config.server.upgrade_timeout_ms);
+    let (timeout_ms, takeover) = {
+        let running = lock(running);
+        let timeout_ms = running.config.server.upgrade_timeout_ms;
+        (timeout_ms, running.takeover.clone())
+    };
+    let timeout = Duration::from_millis(timeout_ms);
+    // Sockets and relays that this process does not have yet can't be passed on.
+    if !takeover.wait(timeout) {
+        return Err("the previous upgrade is not complete (upgrade_timeout)".to_owned());
+    }
     let sockets = share_sockets(running)?;
     let datagrams = SharedDatagrams::new(running)?;
     let state = running_state(running);
-    let (channel, socket) = PacketChannel::pair().map_err(|error| error.to_string())?;
+    let (channel, socket) =
+        PacketChannel::pair().map_err(|error| format!("no channel to the new process: {error}"))?;
     let process = match starter::is_started() {
         true => {
             starter::start_program(&socket)?;
@@ -153,7 +162,7 @@ fn share_sockets(
     };
     let mut shared = Vec::new();
     for (worker, mailbox) in workers.iter().enumerate() {
-        let (to_here, sockets) = channel::<(ListenerId, ListenSocket)>();
+        let (to_here, sockets) = channel::<SharedSocket<ListenSocket>>();
         mailbox.post(MailboxMessage::ShareListeners(to_here));
         let deadline = Instant::now() + SHARE_TIMEOUT;
         // The channel disconnects once the worker has sent all its sockets.
@@ -164,6 +173,8 @@ fn share_sockets(
                     let Some(origin) = listeners.origin(id) else {
                         continue;
                     };
+                    // The successor would lack a part of the sockets.
+                    let socket = socket.map_err(|error| not_shared(&error))?;
                     // The workers share a socket of the supervisor, so one duplicate is enough.
                     if worker == 0 || !origin.is_activated() {
                         shared.push((SocketLabel { origin, worker }, socket));
@@ -177,6 +188,11 @@ fn share_sockets(
         }
     }
     Ok(shared)
+}
+
+/// The reason of a failure to duplicate a socket.
+pub(super) fn not_shared(error: &std::io::Error) -> String {
+    format!("can't pass on the sockets: {error}")
 }
 
 /// The messages about state that the successor can't read from its configuration.
@@ -204,14 +220,9 @@ fn running_state(running: &Mutex<RunningServer>) -> Vec<ToSuccessor> {
     let changes = changes.into_iter().flatten();
     let changes = changes.map(|change| ToSuccessor::OriginServer(change.into()));
     // A denied client must not get in because the program was replaced.
-    let denied: Vec<DenyRecord> = running
-        .deny
-        .entries()
-        .iter()
-        .map(DenyEntry::record)
-        .collect();
+    let denied = running.deny.records();
     let denied = denied
-        .chunks(DENIED_OF_MESSAGE)
+        .chunks(RECORDS_OF_MESSAGE)
         .map(|records| ToSuccessor::Denied(records.to_vec()));
     applications
         .chain(maintenance)
@@ -234,6 +245,10 @@ fn exchange(
         .set_timeout(timeout)
         .map_err(|error| error.to_string())?;
     let sent = send_state(channel, sockets, datagrams, state, passed);
+    // As too many descriptors in flight. The successor would wait for the rest.
+    if let Err(error @ (MessageError::System(_) | MessageError::TooLong)) = sent {
+        return Err(not_shared(&error.into()));
+    }
     // A successor that has ended may still have reported the reason.
     match (channel.receive::<ToPredecessor>(), sent) {
         (Ok((ToPredecessor::Ready(report), _)), Ok(())) => Ok(report),
@@ -247,6 +262,8 @@ fn exchange(
             timeout.as_secs()
         )),
         (_, Err(error)) | (Err(error), _) => Err(std::io::Error::from(error).to_string()),
+        // Deny lists follow the handover.
+        (Ok(_), Ok(())) => Err(std::io::Error::from(MessageError::Malformed).to_string()),
     }
 }
 
@@ -273,6 +290,9 @@ fn send_state(
     if let Some((path, socket)) = &passed.admin_unix {
         let message = ToSuccessor::AdminUnixSocket(path.clone());
         channel.send(&message, Some(socket.as_fd()))?;
+    }
+    for earlier in &passed.earlier {
+        channel.send(&ToSuccessor::EarlierProcess, Some(earlier.socket()))?;
     }
     if let Some(init) = &passed.init {
         channel.send(&ToSuccessor::Init, Some(init.as_fd()))?;
@@ -355,6 +375,16 @@ impl ReadySuccessor {
         // The channel disconnects once all workers have carried it out. One that is too late would answer datagrams of the
         // successor's connections with resets, but the server must go on.
         let _ = done.recv_timeout(SHARE_TIMEOUT);
+    }
+
+    /// Applies the deny lists of the successor to the connections that this process still has.
+    pub fn follow_deny_list(&self, running: &Arc<Mutex<RunningServer>>) {
+        let started = deny_forwarding::follow(self.channel.clone(), running.clone());
+        if let Err(error) = started {
+            lock(running).logger.error(format_args!(
+                "addresses that are denied from now on keep their connections to this process: no thread: {error}"
+            ));
+        }
     }
 
     /// Informs the successor that this process has released a resource that only one process may have.

@@ -4,6 +4,7 @@
 mod hardening;
 mod panics;
 mod upgrade;
+mod upgrade_changes;
 
 use std::fs::{self, Permissions};
 use std::net::{SocketAddr, TcpStream};

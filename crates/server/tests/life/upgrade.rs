@@ -21,14 +21,14 @@ use super::{LARGE, PROGRAM, site};
 const UPGRADES: usize = 100;
 
 /// A server that is started from its own copy of the program, so that a test can replace the program.
-struct Upgradable {
+pub(super) struct Upgradable {
     folder: TempFolder,
-    server: TestServer,
+    pub(super) server: TestServer,
 }
 
 impl Upgradable {
     /// Starts a server for the folder, with these lines in `[server]` and after the site.
-    fn start(folder: TempFolder, server: &str, rest: &str) -> Upgradable {
+    pub(super) fn start(folder: TempFolder, server: &str, rest: &str) -> Upgradable {
         Upgradable::start_as("root", folder, server, rest)
     }
 
@@ -44,7 +44,7 @@ impl Upgradable {
         Upgradable { folder, server }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
@@ -54,7 +54,7 @@ impl Upgradable {
     }
 
     /// Upgrades the server. Returns the new process.
-    fn upgrade(&self) -> u32 {
+    pub(super) fn upgrade(&self) -> u32 {
         let output = self.command("upgrade");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "{output:?}");
@@ -65,7 +65,7 @@ impl Upgradable {
     }
 
     /// Replaces the program by a shell script.
-    fn replace_program(&self, script: &str) {
+    pub(super) fn replace_program(&self, script: &str) {
         let program = self.path("lowroad");
         // The running program's file can't be written to, but replaced; as in `copy_program`.
         let source = self.folder.file("script", format!("#!/bin/sh\n{script}\n"));

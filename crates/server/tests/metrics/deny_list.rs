@@ -129,23 +129,50 @@ fn changes_need_the_present_list_and_are_complete_or_refused() {
         // One of them is not in the list.
         ("PATCH", json!({ "remove": ["::1", "10.0.0.0/9"] }), 404),
         ("PUT", json!({ "add": [] }), 400),
+        // These would only end an earlier entry of the address.
+        (
+            "PATCH",
+            json!({ "add": [{ "address": "::1", "for": "0s" }] }),
+            400,
+        ),
+        (
+            "PATCH",
+            json!({ "add": [{ "address": "::1", "until_s": 5 }] }),
+            400,
+        ),
+        (
+            "PATCH",
+            json!({ "add": [{ "address": "::1", "for": "1h", "until_s": 5_000_000_000_u64 }] }),
+            400,
+        ),
     ] {
         let refused = change(&observed, method, "", &body);
         assert_eq!(refused.status, status, "{body}: {}", refused.text());
     }
     let listed = observed.call("GET", TARGET, READ).text();
     assert_eq!(addresses(&listed), ["10.0.0.0/8", "::1"]);
-    // A body has 64 KiB at most, so that a long list needs several.
-    let mut status = 200;
-    for part in 0..21 {
-        let entries =
-            (0..500).map(|at| json!({ "address": format!("10.{part}.{}.{}", at / 250, at % 250) }));
-        let patch = json!({ "add": entries.collect::<Vec<Value>>() });
-        status = change(&observed, "PATCH", "", &patch).status;
-    }
-    assert_eq!(status, 409);
-    let listed = addresses(&observed.call("GET", TARGET, READ).text());
-    assert_eq!(listed.len(), 9502);
+    let long_list = |count: usize| {
+        let entries = (0..count).map(|at| {
+            let address = format!("2001:db8:1234:5678:9abc:def0:{:x}:{:x}", at / 250, at % 250);
+            json!({ "address": address, "until_s": 5_000_000_000_u64 })
+        });
+        json!({ "entries": entries.collect::<Vec<Value>>() })
+    };
+    assert_eq!(change(&observed, "PUT", "", &long_list(10_000)).status, 200);
+    // What was read can be written.
+    let full = observed.call("GET", TARGET, READ).text();
+    let again = observed.call_with_json("PUT", TARGET, "", &full);
+    assert_eq!((again.status, &again.text()), (200, &full));
+    assert_eq!(change(&observed, "PUT", "", &long_list(10_001)).status, 409);
+    let one_more = json!({ "add": [{ "address": "10.0.0.1" }] });
+    assert_eq!(change(&observed, "PATCH", "", &one_more).status, 409);
+    assert_eq!(observed.call("GET", TARGET, READ).text(), full);
+    let ended = json!({ "entries": [{ "address": "10.0.0.1", "until_s": 5 }] });
+    assert_eq!(change(&observed, "PUT", "", &ended).text(), first.text());
+    // Other bodies are shorter.
+    let long = json!({ "level": "x".repeat(65_536) }).to_string();
+    let refused = observed.call_with_json("PATCH", "/v1/log", "", &long);
+    assert_eq!(refused.status, 413);
     let emptied = change(&observed, "PUT", "", &json!({ "entries": [] }));
     assert_eq!(emptied.text(), first.text());
     let denied = observed.call("GET", TARGET, "");

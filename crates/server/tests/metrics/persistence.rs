@@ -83,7 +83,17 @@ fn persistent_changes_survive_a_restart_and_others_do_not() {
     let [a, b, c] = [0, 1, 2].map(|index| restarted.address(index));
     restarted.command(&["origin", "down", "app", &a, "--persist"]);
     restarted.command(&["origin", "weight", "app", &b, "7"]);
-    restarted.command(&["origin", "add", "app", &c, "--weight", "3", "--persist"]);
+    // Saved in the form in which it is listed.
+    let unspecified = c.replace("127.0.0.1", "0.0.0.0");
+    restarted.command(&[
+        "origin",
+        "add",
+        "app",
+        &unspecified,
+        "--weight",
+        "3",
+        "--persist",
+    ]);
     restarted.command(&["deny", "add", "127.0.0.9", "--for", "1h", "--persist"]);
     restarted.command(&["deny", "add", "127.0.0.10"]);
     let level = Command::new("curl")
@@ -177,6 +187,38 @@ fn damaged_and_stale_entries_are_named_and_skipped() {
         "{failed}"
     );
     assert_eq!(restarted.command(&["deny", "list"]), "10.0.0.1\n");
+    let audited = restarted
+        .server()
+        .wait_for_error_line("\"result\":\"not saved\"");
+    assert!(
+        audited.contains("\"after\":{\"entries\":[{\"address\":\"10.0.0.1\""),
+        "{audited}"
+    );
+}
+
+#[test]
+fn second_server_with_the_same_file_saves_nothing() {
+    let mut first = RestartedServer::start("[admin]\nchanges = \"changes.json\"");
+    let config = std::fs::read_to_string(first.folder.path().join("lowroad.toml"));
+    let other = config.expect("a file").replace("admin.sock", "other.sock");
+    let other = first.folder.file("other.toml", other);
+    let second = TestServer::start(PROGRAM, &["run", "-c", &other.display().to_string()]);
+    second.wait_for_error_line("another server uses");
+    let commands = StatusClient::new(PROGRAM, first.folder.path().join("other.sock"));
+    let refused = commands.run(&["deny", "add", "192.0.2.2", "--persist"]);
+    let text = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        text.contains("another server uses") && text.contains("nothing was changed"),
+        "{text}"
+    );
+    assert_eq!(commands.command(&["deny", "list"]), "");
+    first.command(&["deny", "add", "192.0.2.1", "--persist"]);
+    // The lock ends with the first server.
+    first.command(&["stop"]);
+    drop(first.server.take());
+    commands.command(&["deny", "add", "192.0.2.2", "--persist"]);
+    let saved = first.saved().to_string();
+    assert_eq!(saved.matches("192.0.2.").count(), 2, "{saved}");
 }
 
 #[test]

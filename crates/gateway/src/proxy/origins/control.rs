@@ -191,7 +191,7 @@ impl OriginControl for OriginRegistry {
         Ok(())
     }
 
-    fn add_server(&self, origin: &str, server: &AddedServer) -> Result<(), OriginRefusal> {
+    fn add_server(&self, origin: &str, server: &AddedServer) -> Result<String, OriginRefusal> {
         let named = self.named(origin)?;
         let (config, _) = &named[0];
         let (_, address) = added_server(config, server).map_err(OriginRefusal::InvalidAddress)?;
@@ -225,7 +225,7 @@ impl OriginControl for OriginRegistry {
                 group.members.set(source, &added, &transport, address);
             }
         }
-        Ok(())
+        Ok(server.address)
     }
 
     fn remove_server(&self, origin: &str, address: &str) -> Result<(), OriginRefusal> {

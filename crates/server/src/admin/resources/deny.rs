@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use lowroad_config::value;
 use lowroad_http::status::StatusCode;
+use lowroad_store::clock::{unix_ms, unix_s};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -12,8 +13,8 @@ use crate::admin::audit::AuditedChange;
 use crate::admin::call::AdminCall;
 use crate::admin::persistence::ChangePersistence;
 use crate::admin::problem::AdminProblem;
-use crate::admin::service::AdminReply;
-use crate::deny_list::{DenyEntry, DenyList, DenySwitch, ENTRIES_MAX, unix_s};
+use crate::admin::service::{AdminOutcome, AdminReply};
+use crate::deny_list::{DenyEntry, DenyList, DenySwitch};
 use crate::running_server::RunningServer;
 
 /// The entries that a line of the audit names.
@@ -40,7 +41,7 @@ struct ListPatch {
     persist: bool,
 }
 
-/// An entry in a body.
+/// An entry in a body. The reply to GET has `until_s`, so that a client can edit the list that it has read.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WantedEntry {
@@ -48,6 +49,8 @@ struct WantedEntry {
     /// How long it is in force, as in the configuration: `10m`.
     #[serde(rename = "for")]
     duration: Option<String>,
+    /// The end in seconds since 1970.
+    until_s: Option<u64>,
 }
 
 /// `GET /v1/deny`
@@ -57,36 +60,34 @@ pub fn show(running: &mut RunningServer) -> AdminReply {
     reply(&settings, &settings)
 }
 
+/// A change of the list: the reply, unless it could not be saved, and the wait for the workers.
+pub type DenyChange = Result<(AdminOutcome, DenySwitch), AdminProblem>;
+
 /// `PUT /v1/deny`
 ///
 /// # Errors
 /// The body is malformed, the list is too long, or the condition does not hold.
-pub fn replace(
-    running: &mut RunningServer,
-    call: &AdminCall,
-) -> Result<(AdminReply, DenySwitch), AdminProblem> {
+pub fn replace(running: &mut RunningServer, call: &AdminCall) -> DenyChange {
     let wanted: WantedList = call.json()?;
-    let entries = entries(&wanted.entries)?;
-    let persistence = ChangePersistence::begin(running, wanted.persist)?;
+    let now_s = unix_s();
     let mut list = DenyList::default();
-    list.add(entries);
-    let saved = list.clone();
-    let reply = change(running, call, |present| {
+    list.add(entries(&wanted.entries)?);
+    // The client may have read an entry that has ended since.
+    list.remove_ended(now_s);
+    let mut persistence = ChangePersistence::begin(running, wanted.persist)?;
+    persistence.edit(|changes| changes.edit_deny(|saved| *saved = list.clone()))?;
+    let (reply, switch) = change(running, call, |present| {
         *present = list;
         Ok(())
     })?;
-    persistence.finish(|changes| changes.edit_deny(|list| *list = saved))?;
-    Ok(reply)
+    Ok((persistence.finish(|_| {}).reply(reply), switch))
 }
 
 /// `PATCH /v1/deny`
 ///
 /// # Errors
 /// The body is malformed, an entry to remove is not there, the list would be too long, or the condition does not hold.
-pub fn patch(
-    running: &mut RunningServer,
-    call: &AdminCall,
-) -> Result<(AdminReply, DenySwitch), AdminProblem> {
+pub fn patch(running: &mut RunningServer, call: &AdminCall) -> DenyChange {
     let patch: ListPatch = call.json()?;
     if patch.add.is_empty() && patch.remove.is_empty() {
         return Err(AdminProblem::bad_request(
@@ -95,10 +96,29 @@ pub fn patch(
     }
     // All addresses are parsed before the first change.
     let added = entries(&patch.add)?;
-    let removed = patch.remove.iter().map(|address| entry(address, None));
-    let removed = removed.collect::<Result<Vec<DenyEntry>, AdminProblem>>()?;
-    let persistence = ChangePersistence::begin(running, patch.persist)?;
-    let reply = change(running, call, |list| {
+    // Such an entry would only end an earlier one of the same addresses.
+    if let Some(ended) = added.iter().find(|entry| !entry.is_in_force(unix_s())) {
+        return Err(AdminProblem::bad_request(format!(
+            "{}: the end is in the past",
+            ended.prefix
+        )));
+    }
+    let removed = patch.remove.iter();
+    let removed = removed.map(|address| DenyEntry::new(address, None));
+    let removed = removed.collect::<Result<Vec<DenyEntry>, String>>();
+    let removed = removed.map_err(AdminProblem::bad_request)?;
+    let mut persistence = ChangePersistence::begin(running, patch.persist)?;
+    persistence.edit(|changes| {
+        changes.edit_deny(|list| {
+            list.remove_ended(unix_s());
+            // The file may lack entries that end with a restart.
+            for entry in &removed {
+                list.remove(&entry.prefix);
+            }
+            list.add(added.iter().copied());
+        })
+    })?;
+    let (reply, switch) = change(running, call, |list| {
         for entry in &removed {
             // A typing mistake would leave the address denied.
             if !list.remove(&entry.prefix) {
@@ -108,20 +128,10 @@ pub fn patch(
                 )));
             }
         }
-        list.add(added.iter().copied());
+        list.add(added);
         Ok(())
     })?;
-    persistence.finish(|changes| {
-        changes.edit_deny(|list| {
-            list.remove_ended(unix_s());
-            // The file may lack entries that end with a restart.
-            for entry in &removed {
-                list.remove(&entry.prefix);
-            }
-            list.add(added);
-        });
-    })?;
-    Ok(reply)
+    Ok((persistence.finish(|_| {}).reply(reply), switch))
 }
 
 /// Changes a copy of the list, and puts it in force. The caller holds the server's lock.
@@ -136,14 +146,14 @@ fn change(
     // A copy, so that a refusal leaves the list as it is.
     let mut list = running.deny.clone();
     edit(&mut list)?;
-    if list.entries().len() > ENTRIES_MAX {
-        return Err(AdminProblem::new(
+    list.check_len().map_err(|fault| {
+        AdminProblem::new(
             StatusCode::CONFLICT,
-            format!("the list would have more than {ENTRIES_MAX} entries; nothing was changed"),
-        ));
-    }
-    let switch = list.post(&running.workers);
+            format!("{fault}; nothing was changed"),
+        )
+    })?;
     running.deny = list;
+    let switch = running.switch_deny_list();
     let after = settings(&running.deny);
     let reply = reply(&after, &after);
     // The whole list may be longer than a line of the log.
@@ -159,24 +169,31 @@ fn change(
 }
 
 fn entries(wanted: &[WantedEntry]) -> Result<Vec<DenyEntry>, AdminProblem> {
-    let parsed = wanted
-        .iter()
-        .map(|wanted| entry(&wanted.address, wanted.duration.as_deref()));
-    parsed.collect()
+    wanted.iter().map(entry).collect()
 }
 
-fn entry(address: &str, duration: Option<&str>) -> Result<DenyEntry, AdminProblem> {
-    let until_s = match duration {
-        None => None,
-        Some(text) => {
-            let ms = value::duration_ms(text).map_err(|error| {
-                AdminProblem::bad_request(format!("for {text:?}: allowed is {error}"))
-            })?;
-            // Rounded up: the entry is in force at least this long.
-            Some(unix_s().saturating_add(ms.div_ceil(1000)))
+fn entry(wanted: &WantedEntry) -> Result<DenyEntry, AdminProblem> {
+    let until_s = match (&wanted.duration, wanted.until_s) {
+        (None, until_s) => until_s,
+        (Some(duration), None) => Some(end_after(duration).map_err(AdminProblem::bad_request)?),
+        (Some(_), Some(_)) => {
+            let detail = format!("{}: set for or until_s, not both", wanted.address);
+            return Err(AdminProblem::bad_request(detail));
         }
     };
-    DenyEntry::new(address, until_s).map_err(AdminProblem::bad_request)
+    DenyEntry::new(&wanted.address, until_s).map_err(AdminProblem::bad_request)
+}
+
+/// The end of an entry that begins now.
+fn end_after(duration: &str) -> Result<u64, String> {
+    let ms = value::duration_ms(duration)
+        .map_err(|error| format!("for {duration:?}: allowed is {error}"))?;
+    // Such an entry would only end an earlier one of the same addresses.
+    if ms == 0 {
+        return Err("for 0: the time must be longer; an entry without for has no end".to_owned());
+    }
+    // Rounded up after the sum: the entry is in force at least this long.
+    Ok(unix_ms().saturating_add(ms).div_ceil(1000))
 }
 
 /// The entries of `list` that are not in `other`. Both are sorted.
@@ -199,4 +216,23 @@ fn settings(list: &DenyList) -> Value {
         })
     });
     json!({ "entries": entries.collect::<Vec<Value>>() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entry_is_in_force_for_its_whole_time() {
+        let before_ms = unix_ms();
+        for (text, ms) in [("1ms", 1), ("1s", 1_000), ("90m", 5_400_000)] {
+            let end_s = end_after(text).expect("a time");
+            // Entries end when the second begins.
+            assert!(end_s * 1000 >= before_ms + ms, "{text}");
+            assert!(end_s * 1000 < unix_ms() + ms + 1000, "{text}");
+        }
+        for bad in ["0", "0s", "soon", ""] {
+            assert!(end_after(bad).is_err(), "{bad}");
+        }
+    }
 }

@@ -62,12 +62,12 @@ pub fn change(running: &RunningServer, call: &AdminCall) -> AdminOutcome {
     if let (Some(rate), Some(millionths)) = (rate, millionths) {
         rate.set_millionths(millionths);
     }
-    persistence.finish(|saved| {
+    let saved = persistence.finish(|saved| {
         saved.log_level = patch.level.or(saved.log_level.take());
         saved.trace_sample = patch.trace_sample.or(saved.trace_sample);
-    })?;
+    });
     let after = settings(running);
-    Ok(changed(before, after.clone(), &after))
+    saved.reply(changed(before, after.clone(), &after))
 }
 
 fn level(name: &str) -> Result<LogLevel, AdminProblem> {

@@ -127,10 +127,10 @@ pub fn change_server(running: &RunningServer, call: &AdminCall) -> AdminOutcome 
     control
         .change_server(origin, address, change)
         .map_err(refused)?;
-    persistence.finish(|saved| saved.set_server(control, origin, address))?;
+    let saved = persistence.finish(|saved| saved.set_server(control, origin, address));
     // Read again, since the weight may be that of the configuration.
     let view = server(control, call)?;
-    Ok(changed(
+    saved.reply(changed(
         before,
         server_settings(&view),
         &server_state(&view),
@@ -156,10 +156,10 @@ pub fn add_server(running: &RunningServer, call: &AdminCall) -> AdminOutcome {
         is_backup: new.backup,
         mode: new.state.0,
     };
-    control.add_server(name, &added).map_err(refused)?;
-    persistence.finish(|saved| saved.set_server(control, name, &added.address))?;
+    let address = control.add_server(name, &added).map_err(refused)?;
+    let saved = persistence.finish(|saved| saved.set_server(control, name, &address));
     let view = origin(control, name)?;
-    Ok(AdminReply {
+    saved.reply(AdminReply {
         status: StatusCode::CREATED,
         ..changed(before, origin_settings(&view), &origin_state(&view))
     })
@@ -178,9 +178,9 @@ pub fn remove_server(running: &RunningServer, call: &AdminCall) -> AdminOutcome 
     call.check_match(&tag(&server_settings(&server_of(view, address)?)))?;
     let persistence = ChangePersistence::begin(running, is_persistent(call)?)?;
     control.remove_server(name, address).map_err(refused)?;
-    persistence.finish(|saved| saved.set_server(control, name, address))?;
+    let saved = persistence.finish(|saved| saved.set_server(control, name, address));
     let view = origin(control, name)?;
-    Ok(changed(
+    saved.reply(changed(
         before,
         origin_settings(&view),
         &origin_state(&view),

@@ -112,7 +112,7 @@ impl Model {
         if self.is_member(address) {
             return assert_eq!(result, Err(OriginRefusal::Exists));
         }
-        assert_eq!(result, Ok(()));
+        assert_eq!(result, Ok(address.to_owned()));
         self.added.insert(address.to_owned(), weight);
         self.changes.insert(address.to_owned(), (mode, None));
     }
@@ -337,7 +337,10 @@ fn unspecified_address_is_the_loopback_address() {
             is_backup: false,
             mode: ServerMode::Ready,
         };
-        assert_eq!(model.registry.add_server("app", &server), Ok(()));
+        assert_eq!(
+            model.registry.add_server("app", &server),
+            Ok(listed.to_owned())
+        );
         let again = model.registry.add_server("app", &server);
         assert_eq!(again, Err(OriginRefusal::Exists));
         assert!(addresses(&model.in_force.1).contains(&listed.to_owned()));
