@@ -445,6 +445,7 @@ impl ProxyHandler {
             method: request.method,
             permit,
             evidence: None,
+            has_head: false,
             _recorded_end: retryable.recorder.as_ref().map(TryRecorder::end_guard),
         });
         let mut response = exchange

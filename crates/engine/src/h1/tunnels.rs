@@ -3,6 +3,7 @@
 use std::task::Context;
 
 use lowroad_http::fields::FieldLines;
+use lowroad_http::protocol::{ServerProtocol, StreamId};
 
 use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
@@ -17,10 +18,13 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         if self.is_closed() {
             return;
         }
-        if !self.protocol.is_tunnel() || self.lingering {
-            return self.close();
-        }
         let stream = self.stream();
+        if !self.protocol.is_tunnel() || self.lingering {
+            return match self.is_response_unfinished() {
+                true => self.cut_body(stream),
+                false => self.close(),
+            };
+        }
         let Protocol::Http1(http) = &mut self.protocol else {
             return;
         };
@@ -32,6 +36,26 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         if self.protocol.is_finished() && self.sending.is_none() {
             self.close();
         }
+    }
+
+    /// Whether a response has begun and is not sent completely. The client may have ended its direction because of it.
+    fn is_response_unfinished(&mut self) -> bool {
+        let stream = self.stream();
+        let Protocol::Http1(http) = &mut self.protocol else {
+            return false;
+        };
+        let is_written = http.is_idle() && self.sending.is_none();
+        !self.lingering && !is_written && http.is_answered(stream)
+    }
+
+    /// Ends the input of a connection whose last response is being sent. A body that is incomplete is cut.
+    fn cut_body(&mut self, stream: StreamId) {
+        self.leave_body_unread(stream);
+        if let Protocol::Http1(http) = &mut self.protocol {
+            http.handle_client_eof();
+        }
+        // The client sends nothing more, so that closing the socket causes no reset.
+        self.leftover = false;
     }
 
     /// Ends the server's direction after all bytes for the client were sent.

@@ -62,6 +62,8 @@ pub struct ProxyExchange {
     pub body: Option<ProxyRequestBody>,
     /// The progress of the request body.
     pub progress: BodyProgress,
+    /// The head of the response was received.
+    pub has_head: bool,
     /// The request method.
     pub method: Method,
     /// The route permit.
@@ -79,7 +81,7 @@ pub enum BodyProgress {
     Sending,
     /// The body was sent completely, or there is none.
     Sent,
-    /// The origin accepts no more bytes.
+    /// The origin accepts no more bytes, or the client has ended the body of an answered request early.
     Refused,
 }
 
@@ -177,6 +179,7 @@ impl ProxyExchange {
             }
             Err(failure) => return Err(self.into_failure(failure)),
         };
+        self.has_head = true;
         // The response is not an upgrade, so the tunnel permit is released.
         self.permit.release_tunnel();
         // The response is forwarded, but counts against the member.
@@ -541,6 +544,11 @@ impl ProxyExchange {
                     self.progress = BodyProgress::Sent;
                     exchange.end(trailer_lines(body))
                 }
+                // The client reads the rest of the response. The end of the exchange resets the stream.
+                StreamItem::Cut if self.has_head => {
+                    self.progress = BodyProgress::Refused;
+                    return Ok(has_sent);
+                }
                 // The stream is reset, so that the origin does not take the truncated body for a complete one.
                 StreamItem::Cut => false,
             };
@@ -579,6 +587,11 @@ impl ProxyExchange {
                 let lines = trailer_lines(body);
                 self.progress = BodyProgress::Sent;
                 http.end(&lines, self.send_state.reset_framing())
+            }
+            // The client reads the rest of the response.
+            StreamItem::Cut if self.has_head => {
+                self.progress = BodyProgress::Refused;
+                return Ok(false);
             }
             // The body is not terminated, so that the origin does not take the truncated body for a complete one.
             StreamItem::Cut => return Err(truncation_failure()),

@@ -434,7 +434,7 @@ impl H1Server {
         matches!(self.output, OutgoingMessage::UntilClose)
     }
 
-    /// Handles the client's EOF in a tunnel.
+    /// Handles the client's EOF: no input follows.
     pub fn handle_client_eof(&mut self) {
         self.enter_input(RequestInput::Closed);
     }

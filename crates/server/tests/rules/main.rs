@@ -5,6 +5,7 @@ mod aliases;
 mod authentication;
 mod body_limits;
 mod conditions;
+mod early_responses;
 mod fields;
 mod maps;
 mod place;

@@ -1,6 +1,6 @@
 //! HTTP/3 over real sockets. `lowroad-http` tests the protocol, `lowroad-quic` QUIC, both without sockets.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::UdpSocket;
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
@@ -303,6 +303,34 @@ fn http3_passes_requests_and_bodies_to_origins() {
     let stream = client.request("POST", "/none", &noise(1_000_000));
     assert_eq!(client.response(stream).status(), "405");
     assert_eq!(client.get("/app/c").body(), b"GET /app/c 0");
+}
+
+#[test]
+fn http3_early_response_reaches_a_client_that_ends_its_upload() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let origin = listener.local_addr().expect("an address");
+    let len = 8 << 20;
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a connection");
+        let mut buffer = [0; 4096];
+        // The head of a short request arrives at once.
+        assert!(stream.read(&mut buffer).expect("a head") > 0);
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {len}\r\n\r\n");
+        let sent = stream.write_all(&[head.as_bytes(), &noise(len)].concat());
+        while sent.is_ok() && stream.read(&mut buffer).is_ok_and(|len| len > 0) {}
+    });
+    let place = Place::new();
+    let route = format!(
+        "[[site.route]]\npattern = \"/app/*\"\norigin = \"http://{origin}\"\nrequest_buffering = false\n"
+    );
+    let server = serve_with(&place, 1, "", &route);
+    let mut client = Http3Client::connect(&place, server.addresses[0]);
+    let stream = client.begin_upload("/app/a", 1_000_000, b"abc");
+    client.wait(|client| client.has_begun(stream));
+    client.end_upload(stream);
+    let response = client.response(stream);
+    assert_eq!(response.status(), "200");
+    assert!(response.body() == noise(len));
 }
 
 #[test]

@@ -139,6 +139,35 @@ impl Http3Client {
         stream
     }
 
+    /// Sends a POST with this length and the start of its body, and returns its stream.
+    pub fn begin_upload(&mut self, path: &str, len: usize, start: &[u8]) -> u64 {
+        let len = len.to_string();
+        let (mut section, mut bytes) = (Vec::new(), Vec::new());
+        put_prefix(&mut section);
+        for (name, value) in [
+            (":method", "POST"),
+            (":scheme", "https"),
+            (":authority", "a.example"),
+            (":path", path),
+            ("content-length", &len),
+        ] {
+            put_field(FieldName::Other(name), value.as_bytes(), &mut section);
+        }
+        put_frame(kind::HEADERS, &section, &mut bytes);
+        put_frame(kind::DATA, start, &mut bytes);
+        let stream = self.endpoint.open(self.key, true).expect("a stream");
+        self.responses.insert(stream, Response::default());
+        let written = bytes.len();
+        let taken = self.endpoint.write(self.key, stream, &mut [bytes.into()]);
+        assert_eq!(taken, Ok(written));
+        stream
+    }
+
+    /// Ends an upload, however much of it was sent.
+    pub fn end_upload(&mut self, stream: u64) {
+        _ = self.endpoint.finish(self.key, stream);
+    }
+
     /// Opens a stream and sends bytes that do not end it.
     pub fn begin(&mut self, bytes: &'static [u8]) {
         let stream = self.endpoint.open(self.key, true).expect("a stream");
