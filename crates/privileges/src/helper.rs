@@ -32,6 +32,9 @@ pub use process::serve;
 
 use crate::account::UserIds;
 
+/// Maximum length of a file in bytes that [`read`] accepts: more than the certificates of all public authorities.
+const READ_LEN_MAX: u64 = 16 << 20;
+
 /// The error text once the helper has ended.
 const GONE: &str = "the helper process with root's rights has ended; restart the server";
 
@@ -121,14 +124,21 @@ pub fn file_stamp(path: &Path) -> Option<FileStamp> {
     stamp.ok()
 }
 
-/// Reads a file, opened as by [`open`].
+/// Reads a regular file, opened as by [`open`].
 ///
 /// # Errors
-/// Those of [`open`] and of read(2).
+/// Those of [`open`] and of read(2); the file is of another kind, or longer than [`READ_LEN_MAX`].
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let file = open(path)?;
     let mut content = Vec::new();
-    open(path)?.read_to_end(&mut content)?;
-    Ok(content)
+    // A device may never end.
+    if file.metadata()?.is_file() {
+        file.take(READ_LEN_MAX + 1).read_to_end(&mut content)?;
+        if content.len() as u64 <= READ_LEN_MAX {
+            return Ok(content);
+        }
+    }
+    Err(io::Error::other("not a regular file, or too long"))
 }
 
 /// Opens a log by the helper, after this process has failed with `error`.
@@ -170,5 +180,16 @@ fn request_file(purpose: OpenPurpose, path: &Path, error: io::Error) -> io::Resu
             *helper = None;
             Err(with_reason(GONE))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_not_read() {
+        assert!(read(Path::new("/dev/zero")).is_err());
+        assert!(read(Path::new("/proc/self/status")).is_ok());
     }
 }
