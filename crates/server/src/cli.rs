@@ -21,7 +21,9 @@ use self::import::{CompareArgs, ImportCommand};
 use self::log::LogCommand;
 use self::origin::OriginArgs;
 use self::serve::{AccelerateArgs, ServeArgs};
-use self::servers::{ControlArgs, DashboardArgs, MaintenanceArgs, PurgeArgs, StatusArgs, TopArgs};
+use self::servers::{
+    ControlArgs, DashboardArgs, MaintenanceArgs, PurgeArgs, StatusArgs, TopArgs, UpgradeArgs,
+};
 use self::softirq::{AttachArgs, DetachArgs, DoctorArgs};
 use crate::config_files::ServerFiles;
 use crate::features;
@@ -72,7 +74,7 @@ pub enum CliCommand {
     Deny(DenyArgs),
     /// Replace the running server by a new process of the installed program, without a failed request, and wait until it
     /// answers
-    Upgrade(ControlArgs),
+    Upgrade(UpgradeArgs),
     /// Stop the running server gracefully, as SIGTERM does, and wait until it has ended
     Stop(ControlArgs),
     /// Create something from a template

@@ -185,7 +185,7 @@ fn run(command: CliCommand) -> ExitCode {
             changed => changed.map(|_| ()),
         },
         CliCommand::Deny(args) => admin::deny_commands::run(&args),
-        CliCommand::Upgrade(args) => admin::upgrade(&args),
+        CliCommand::Upgrade(args) => admin::upgrade(&args.server),
         CliCommand::Stop(args) => admin::stop(&args),
         CliCommand::Image { image } => image::run(&image),
         #[cfg(feature = "modules")]

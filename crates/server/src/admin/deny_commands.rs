@@ -26,18 +26,26 @@ pub fn run(args: &DenyArgs) -> Result<(), String> {
                 Some(duration) => json!({ "address": address, "for": duration }),
                 None => json!({ "address": address }),
             });
-            let patch = json!({ "add": entries.collect::<Vec<Value>>(), "persist": args.persist });
-            send_json(admin, Method::Patch, TARGET, Some(&patch))?
+            let patch = json!({ "add": entries.collect::<Vec<Value>>() });
+            change(args, patch)?
         }
         DenyCommand::Remove { addresses } => {
             // All of them or none: the server refuses the request if one is unknown.
-            let patch = json!({ "remove": addresses, "persist": args.persist });
-            send_json(admin, Method::Patch, TARGET, Some(&patch))?
+            change(args, json!({ "remove": addresses }))?
         }
     };
     // The list after the change, as the server has it.
     let entries = list["entries"].as_array().into_iter().flatten();
     terminal_output::out(entries.map(line).collect::<String>())
+}
+
+/// Changes the list. Returns the new one.
+fn change(args: &DenyArgs, mut patch: Value) -> Result<Value, String> {
+    // Earlier versions of the server don't know the member, so that it is left out if it has no effect.
+    if args.persist {
+        patch["persist"] = true.into();
+    }
+    send_json(args.admin.as_deref(), Method::Patch, TARGET, Some(&patch))
 }
 
 /// An entry as a line: `192.0.2.7 until 2026-11-30T18:00:00Z`.

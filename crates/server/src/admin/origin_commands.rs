@@ -92,8 +92,11 @@ fn perform(target: ChangeTarget<'_>, command: &OriginCommand) -> Result<(), Stri
             print([&send_json(admin, Method::Post, &servers, Some(&server))?])
         }
         OriginCommand::Remove { origin, address } => {
-            let target = format!("{}?persist={persist}", server_path(origin, address));
-            print([&send_json(admin, Method::Delete, &target, None)?])
+            let mut path = server_path(origin, address);
+            if persist {
+                path += "?persist=true";
+            }
+            print([&send_json(admin, Method::Delete, &path, None)?])
         }
     }
 }

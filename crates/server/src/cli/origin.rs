@@ -131,7 +131,38 @@ fn weight(text: &str) -> Result<WeightArg, String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+    use crate::cli::{CliCommand, CommandLine};
+
+    fn wait_of(arguments: &[&str]) -> Result<Option<Duration>, String> {
+        let all = ["lowroad", "origin", "drain"].iter().chain(arguments);
+        let parsed = CommandLine::try_parse_from(all).map_err(|error| error.to_string())?;
+        match parsed.command {
+            CliCommand::Origin(OriginArgs {
+                command: OriginCommand::Drain(leave),
+                ..
+            }) => Ok(leave.wait),
+            _ => Err("another command".to_owned()),
+        }
+    }
+
+    #[test]
+    fn wait_has_a_time_with_or_without_an_equals_sign() {
+        let minutes = |count: u64| Ok(Some(Duration::from_secs(60 * count)));
+        assert_eq!(wait_of(&["app", "10.0.0.1:80"]), Ok(None));
+        assert_eq!(wait_of(&["app", "--wait"]), minutes(1));
+        assert_eq!(wait_of(&["app", "--wait=5m"]), minutes(5));
+        assert_eq!(wait_of(&["--wait", "5m", "app"]), minutes(5));
+        let hint = wait_of(&["--wait", "app"]).expect_err("no time");
+        assert!(hint.contains("write --wait at the end"), "{hint}");
+        for arguments in [&["--wait"][..], &["--wait", "5m"], &["--wait=5m"]] {
+            let all = ["lowroad", "upgrade"].iter().chain(arguments);
+            let hint = CommandLine::try_parse_from(all).err().expect("a hint");
+            assert!(hint.to_string().contains("always waits"), "{hint}");
+        }
+    }
 
     #[test]
     fn weights_are_numbers_or_configured() {

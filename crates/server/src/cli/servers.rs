@@ -28,7 +28,24 @@ pub struct PurgeArgs {
     pub netns: Option<String>,
 }
 
-/// `lowroad reload`, `lowroad upgrade` and `lowroad stop`.
+/// `lowroad upgrade`.
+#[derive(Args)]
+pub struct UpgradeArgs {
+    /// The server
+    #[command(flatten)]
+    pub server: ControlArgs,
+    /// Not an option, as of `lowroad origin drain`, but operators try it
+    #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "", value_parser = no_wait)]
+    wait: Option<String>,
+}
+
+fn no_wait(_: &str) -> Result<String, &'static str> {
+    Err(
+        "the command always waits until the new process answers; upgrade_timeout in [server] is the limit",
+    )
+}
+
+/// `lowroad reload` and `lowroad stop`, and a part of `lowroad upgrade`.
 #[derive(Args)]
 pub struct ControlArgs {
     /// The server's admin socket, if it is not at the default path, or several servers run
