@@ -74,6 +74,15 @@ impl AddressPrefix {
         }
     }
 
+    /// The number of bits and the first address in IPv6 form: IPv4 as `::ffff:a.b.c.d`.
+    #[must_use]
+    pub fn mapped(&self) -> (u32, [u8; 16]) {
+        match *self.range().start() {
+            IpAddr::V4(address) => (96 + self.bits, address.to_ipv6_mapped().octets()),
+            IpAddr::V6(address) => (self.bits, address.octets()),
+        }
+    }
+
     /// The first address of the prefix as a number.
     fn network_bits(&self) -> u128 {
         match *self.range().start() {

@@ -144,7 +144,7 @@ impl DenyList {
         self.entries.len() < len
     }
 
-    /// Puts the list in force: workers refuse its addresses, and close their connections.
+    /// Passes the list to the workers, which refuse its addresses and close their connections.
     pub fn post(&self, workers: &[WorkerBox]) -> DenySwitch {
         let (applied, is_applied) = channel();
         let prefixes = self.entries.iter().map(|entry| DeniedPrefix {

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use lowroad_site::listeners::{ListenerSet, NewSockets};
 use lowroad_site::url_table::UrlSnapshot;
 
+use crate::deny_list::DenyList;
 use crate::events::MainEvent;
 use crate::level_sites::LevelSites;
 use crate::running_server::RunningServer;
@@ -31,6 +32,9 @@ pub trait LevelHealth: Send + Sync {
 
     /// Sets the sites that name the requests of the level in access logs.
     fn set_sites(&self, sites: LevelSites);
+
+    /// Sets the client addresses that the level drops.
+    fn set_denied(&self, list: &DenyList);
 }
 
 /// Counters and gauges of the level. A name begins with its group: `answer_hit` counts answers of the kind `hit`,

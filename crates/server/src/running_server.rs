@@ -111,8 +111,12 @@ pub struct RunningServer {
 }
 
 impl RunningServer {
-    /// Puts the deny list in force.
+    /// Puts the deny list in force: workers refuse its addresses and close their connections, and the softirq level drops
+    /// them.
     pub fn switch_deny_list(&self) -> DenySwitch {
+        if let Some(level) = &self.softirq {
+            level.set_denied(&self.deny);
+        }
         self.deny.post(&self.workers)
     }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* The clients that are left to the server. Both the level's programs and the interception program have a map of this
+/* The clients that are left to the server, or that the server refuses. Both the level's programs and the interception program have a map of this
  * kind. */
 #pragma once
 

@@ -32,14 +32,20 @@ static __always_inline int is_draining(const struct control *control, const stru
 	       is_in(control->leaving, bpf_ntohs(segment->tuple.local_port_be));
 }
 
-static __always_inline int is_denied(const struct control *control, const struct segment *segment)
+/* The PREFIX_ constant of the longest prefix that contains the client; PREFIX_ALLOWED without one. */
+static __always_inline __u32 client_access(const struct control *control, const struct segment *segment)
 {
 	struct prefix prefix = { .bits = 128 };
 	if (!(control->settings & SETTING_DENY))
-		return 0;
+		return PREFIX_ALLOWED;
 	memcpy(prefix.address_be, segment->tuple.client_be, 16);
-	__u32 *rule = bpf_map_lookup_elem(&denied_clients, &prefix);
-	return rule && *rule != PREFIX_ALLOWED;
+	__u32 *access = bpf_map_lookup_elem(&denied_clients, &prefix);
+	return access ? *access : PREFIX_ALLOWED;
+}
+
+static __always_inline int is_denied(const struct control *control, const struct segment *segment)
+{
+	return client_access(control, segment) != PREFIX_ALLOWED;
 }
 
 static __always_inline struct admission_key admission_key_of(context *ctx, const struct segment *segment)
@@ -220,9 +226,14 @@ SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 	struct handshake known;
 	struct syn_offer offer;
 	int listener, is_strange;
+	__u32 access;
 
 	if (!control)
 		return pass_to_kernel(reason_pass_syn_off);
+	access = client_access(control, syn);
+	/* The server would accept the connection only to close it. */
+	if (access == PREFIX_DROPPED && is_alive(control, syn))
+		return drop(reason_drop_denied);
 	/* A retransmitted SYN is answered even if new connections are not accepted, since one side must process all
 	 * segments of a handshake. */
 	if ((!is_alive(control, syn) || is_draining(control, syn) || control->handover_broken ||
@@ -232,7 +243,7 @@ SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 	if (syn->payload_len || syn->flags & (FLAG_ACK | FLAG_FIN | FLAG_RST) ||
 	    is_exempt(control, syn))
 		return pass_syn(ctx, syn, old, reason_pass_syn_unusual);
-	if (is_denied(control, syn))
+	if (access != PREFIX_ALLOWED)
 		return pass_syn(ctx, syn, old, reason_pass_denied);
 	/* With a smaller MSS, the kernel would refuse to migrate the connection (bpf_sk_assign_tcp_reqsk). */
 	if (read_syn_offer(ctx, syn, &offer) || offer.mss < (syn->is_v6 ? 1220 : 536))

@@ -108,6 +108,7 @@ struct prefix {
 /* Values of the map of denied clients. The longest prefix that matches a client decides. */
 #define PREFIX_DENIED 1
 #define PREFIX_ALLOWED 2
+#define PREFIX_DROPPED 3 /* the server refuses these clients, so their SYNs are dropped */
 
 enum connection_state {
 	/* Live: its requests are answered on the fast path. */
@@ -426,6 +427,7 @@ struct counted {
 	X(drop_leftover, "from the kernel socket of a connection that is answered here: its client must not see it") \
 	X(drop_wrapped, "IP options or extension headers on a connection answered here: the segment is injected again without them") \
 	X(drop_fragment, "a fragment of a connection answered here, which goes to the server: its client sends the segment again") \
+	X(drop_denied, "a SYN of a client in the server's deny list") \
 	X(drop_odd, "without the required ACK") \
 	X(drop_sum, "a wrong checksum; passed on unless its connection is answered here") \
 	X(drop_no_room, "no room for an acknowledgement") \

@@ -15,6 +15,7 @@ pub mod slot_hits;
 
 use std::mem::offset_of;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use libbpf_rs::{MapCore, MapHandle};
 use lowroad_wire::width::{index, long_index, lower, upper};
@@ -51,6 +52,8 @@ pub struct SoftirqLevel {
     denied: MapHandle,
     addresses: MapHandle,
     grace: MapHandle,
+    /// Held while a bit of the settings is changed, because threads change different ones.
+    settings_lock: Mutex<()>,
 }
 
 impl SoftirqLevel {
@@ -96,6 +99,7 @@ impl SoftirqLevel {
             addresses: open_map("addresses")?,
             grace: open_map("admission_grace")?,
             folder: folder.to_owned(),
+            settings_lock: Mutex::default(),
         })
     }
 

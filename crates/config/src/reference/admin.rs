@@ -99,7 +99,7 @@ full_clients = "CN=deploy,O=Example"
 root = "/srv/www"
 ```
 
-**Changes at run time.** `lowroad deny add ADDRESS` (`--for 10m`) refuses an address or a prefix before TLS, and closes its open connections; `lowroad deny list` and
+**Changes at run time.** `lowroad deny add ADDRESS` (`--for 10m`) refuses an address or a prefix before TLS (the fast path drops its SYNs), and closes its open connections; `lowroad deny list` and
 `remove` belong to it. It concerns addresses of connections: of a client behind a proxy only with the PROXY protocol; a [rule](site-rule.md) knows `X-Forwarded-For`.
 Neither the admin service nor the [fast path](../softirq.md) use the list. It has at most 10,000 entries; `lowroad_connections_denied_total` counts refusals.
 

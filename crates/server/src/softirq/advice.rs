@@ -26,7 +26,7 @@ pub fn for_reason(reason: &str) -> Option<&'static str> {
         "up_room" => "the driver leaves no room for the response: `attach --tier tc`",
         "up_drain" => "nothing: it is being detached; `lowroad attach` attaches it again",
         "up_daemon" => "its daemon is gone or hangs: attach again",
-        "up_denied" | "pass_denied" => "set by `attach --deny` and `--allow`",
+        "up_denied" | "pass_denied" => "set by `attach --deny` and `--allow`, or by `lowroad deny`",
         "up_unadmitted" | "pass_unadmitted" => {
             "this machine filters its input: `attach --admit all`, if its rules accept every client of these ports"
         }

@@ -3,6 +3,7 @@
 //! input closes, so neither outlives the server by more than its drain timeout. They write state reports and access log
 //! lines to standard output, which the server reads.
 
+mod denials;
 pub mod feedback;
 pub mod health;
 pub mod messages;
@@ -169,6 +170,11 @@ fn launch(options: LaunchOptions<'_>) -> Result<LevelSupervisor, String> {
     let (report_channel, changes) = (channel.clone(), changes.clone());
     panic_policy::start("softirq", move || report_changes(&report_channel, &changes))
         .map_err(|error| format!("starting a thread: {error}"))?;
+    let (denial_channel, denial_health) = (channel.clone(), health.clone());
+    panic_policy::start("softirq-deny", move || {
+        denials::report(&denial_channel, denial_health.denials());
+    })
+    .map_err(|error| format!("starting a thread: {error}"))?;
     let reader = start_thread("softirq-said", move || feedback.forward_output())?;
     Ok(LevelSupervisor {
         process,
@@ -291,6 +297,13 @@ pub fn apply_messages(
     thread::spawn(move || {
         let mut buffer = Vec::new();
         while let Some(message) = receiver.next_message(&mut buffer) {
+            if let ToDaemon::Denied(prefixes) = &message {
+                // Without them, denied clients are passed to the server, which refuses them.
+                if let Err(error) = level.set_dropped_clients(prefixes) {
+                    terminal_output::note(error);
+                }
+                continue;
+            }
             // The flag is set before the purge below, so that responses stored after the purge get the short lifetime.
             if message == ToDaemon::Brief {
                 messages.brief.store(true, Ordering::Relaxed);

@@ -8,10 +8,12 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use lowroad_softirq::layout::REASONS;
+use lowroad_softirq::layout::{REASONS, SETTING_DENY};
 use lowroad_softirq::level::SoftirqLevel;
-use lowroad_testkit::net::{DEVICE, LinkMangling, NamespaceProgram, TestPath};
+use lowroad_testkit::net::{CLIENT, DEVICE, LinkMangling, NamespaceProgram, TestPath};
 use lowroad_testkit::{ClientResponse, TempFolder, wait_until};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::attached::{get, pin_folder, send_request, server_v4};
@@ -80,8 +82,21 @@ impl Own {
     }
 
     fn hits(&self) -> u64 {
-        let at = REASONS.iter().position(|(name, _)| *name == "answer_hit");
+        self.count("answer_hit")
+    }
+
+    /// A counter of the level's programs.
+    fn count(&self, reason: &str) -> u64 {
+        let at = REASONS.iter().position(|(name, _)| *name == reason);
         self.level.counters().expect("counters")[at.expect("a reason's name")]
+    }
+
+    /// Runs a command of the admin service.
+    fn command(&self, words: &[&str]) {
+        let admin = self.folder.path().join("admin").display().to_string();
+        let words = [words, &["--admin", &admin]].concat();
+        let said = self.path.server.run(PROGRAM, &words);
+        said.expect("the command is carried out");
     }
 
     /// Repeats a request until the level answers it. Returns the response and the number of requests.
@@ -189,6 +204,53 @@ fn own_level_answers_stored_responses() {
 
     own.end();
     assert!(!own.place.exists(), "the level has gone before the server");
+}
+
+/// Connects as the client until the level has dropped one more SYN.
+fn wait_until_dropped(own: &Own) {
+    let before = own.count("drop_denied");
+    own.path.client.enter(|| {
+        // The attempt stays in progress, because nothing refuses it.
+        let socket = socket_with(
+            AddressFamily::INET,
+            SocketType::STREAM,
+            SocketFlags::NONBLOCK,
+            None,
+        );
+        let socket = socket.expect("a socket");
+        let result = connect(&socket, &server_v4(80));
+        assert_eq!(result, Err(Errno::INPROGRESS));
+        wait_until("a dropped SYN", || {
+            (own.count("drop_denied") > before).then_some(())
+        });
+    });
+}
+
+#[test]
+fn level_drops_clients_in_the_deny_list_of_the_server() {
+    if skipped("level_drops_clients_in_the_deny_list_of_the_server", &[]) {
+        return;
+    }
+    let mut own = Own::start("combined");
+    own.hit();
+    let client = CLIENT.0.to_string();
+    own.command(&["deny", "add", "192.0.2.0/24", &client]);
+    wait_until("the list", || {
+        (own.level.control().settings & SETTING_DENY != 0).then_some(())
+    });
+    wait_until_dropped(&own);
+    // A new daemon gets the list again.
+    let daemon = own.daemon();
+    kill_process(daemon, Signal::KILL).expect("it lives");
+    wait_until("another daemon", || {
+        let is_other = own.daemon() != daemon;
+        (is_other && own.level.control().settings & SETTING_DENY != 0).then_some(())
+    });
+    wait_until_dropped(&own);
+    own.command(&["deny", "remove", &client]);
+    // The client sends a SYN again that was dropped before the removal.
+    own.hit();
+    own.end();
 }
 
 #[test]

@@ -1,7 +1,9 @@
-//! Client access to the fast path: denied and allowed prefixes, the local addresses, and whether clients must have been
-//! admitted by the kernel. Independent of the policy behind them.
+//! Client access to the fast path: denied, dropped and allowed prefixes, the local addresses, and whether clients must
+//! have been admitted by the kernel. Independent of the policy behind them.
 
+use std::collections::BTreeMap;
 use std::mem::offset_of;
+use std::sync::PoisonError;
 
 use libbpf_rs::{MapCore, MapFlags};
 
@@ -19,12 +21,12 @@ impl SoftirqLevel {
     /// # Errors
     /// If the map is full.
     pub fn deny_prefix(&self, bits: u32, address: [u8; 16]) -> Result<(), LevelError> {
-        self.set_prefix(&(bits, address), layout::PREFIX_DENIED)
+        self.set_prefix(&prefix_key(&(bits, address)), layout::PREFIX_DENIED)
     }
 
-    fn set_prefix(&self, prefix: &ClientPrefix, access: u32) -> Result<(), LevelError> {
+    fn set_prefix(&self, key: &[u8], access: u32) -> Result<(), LevelError> {
         self.denied
-            .update(&prefix_key(prefix), &access.to_ne_bytes(), MapFlags::ANY)
+            .update(key, &access.to_ne_bytes(), MapFlags::ANY)
             .map_err(LevelError::bpf("a prefix of clients"))
     }
 
@@ -38,33 +40,62 @@ impl SoftirqLevel {
         denied: &[ClientPrefix],
         allowed: &[ClientPrefix],
     ) -> Result<(), LevelError> {
-        // Only superfluous prefixes are removed, so that the others apply without a gap.
-        for existing in self.denied.keys() {
-            let is_wanted = denied
-                .iter()
-                .chain(allowed)
-                .any(|prefix| prefix_key(prefix) == existing);
-            if !is_wanted {
-                self.denied
-                    .delete(&existing)
-                    .map_err(LevelError::bpf("a prefix of clients"))?;
-            }
+        let allowed = allowed
+            .iter()
+            .map(|prefix| (prefix, layout::PREFIX_ALLOWED));
+        // Denials come last, so that they replace equal prefixes.
+        let denied = denied.iter().map(|prefix| (prefix, layout::PREFIX_DENIED));
+        self.set_prefixes(allowed.chain(denied))
+    }
+
+    /// Drops the SYNs of clients with these prefixes, instead of earlier ones; all other clients are answered.
+    ///
+    /// # Errors
+    /// If the map is full.
+    pub fn set_dropped_clients(&self, dropped: &[ClientPrefix]) -> Result<(), LevelError> {
+        let dropped_rules = dropped
+            .iter()
+            .map(|prefix| (prefix, layout::PREFIX_DROPPED));
+        self.set_prefixes(dropped_rules)?;
+        self.change_setting(layout::SETTING_DENY, !dropped.is_empty());
+        Ok(())
+    }
+
+    fn set_prefixes<'p>(
+        &self,
+        rules: impl Iterator<Item = (&'p ClientPrefix, u32)>,
+    ) -> Result<(), LevelError> {
+        let wanted: BTreeMap<Vec<u8>, u32> = rules
+            .map(|(prefix, access)| (prefix_key(prefix), access))
+            .collect();
+        // Only superfluous prefixes are removed, so that the others apply without a gap. They are listed first: the
+        // kernel continues a listing at the start if its current key was removed.
+        let existing: Vec<Vec<u8>> = self.denied.keys().collect();
+        for key in existing.iter().filter(|key| !wanted.contains_key(*key)) {
+            self.denied
+                .delete(key)
+                .map_err(LevelError::bpf("a prefix of clients"))?;
         }
-        // Denials are written last, so that they overwrite equal prefixes.
-        let allow = |prefix| self.set_prefix(prefix, layout::PREFIX_ALLOWED);
-        allowed.iter().try_for_each(allow)?;
-        let deny = |prefix| self.set_prefix(prefix, layout::PREFIX_DENIED);
-        denied.iter().try_for_each(deny)
+        wanted
+            .iter()
+            .try_for_each(|(key, access)| self.set_prefix(key, *access))
     }
 
     /// Sets whether only clients that the kernel has admitted are answered.
     pub fn set_admission(&self, is_required: bool) {
+        self.change_setting(layout::SETTING_ADMIT, is_required);
+    }
+
+    /// Sets or clears one of the SETTING_ bits.
+    fn change_setting(&self, bit: u32, is_set: bool) {
+        let lock = self.settings_lock.lock();
+        let _lock = lock.unwrap_or_else(PoisonError::into_inner);
         let settings = self.control().settings;
-        let new_settings = match is_required {
-            true => settings | layout::SETTING_ADMIT,
-            false => settings & !layout::SETTING_ADMIT,
+        let new_settings = match is_set {
+            true => settings | bit,
+            false => settings & !bit,
         };
-        self.set(offset_of!(layout::control, settings), new_settings);
+        self.set_settings(new_settings);
     }
 
     /// Invalidates admissions made before this time.

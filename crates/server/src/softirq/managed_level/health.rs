@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use lowroad_site::url_table::{UrlSnapshot, UrlTable};
 
 use super::super::url_hits;
+use super::denials::DenialFeed;
+use crate::deny_list::DenyList;
 use crate::level::{LevelHealth, LevelReport};
 use crate::level_sites::LevelSites;
 
@@ -21,6 +23,8 @@ pub struct LevelHealthState {
     site_hits: Mutex<BTreeMap<String, u64>>,
     /// The sites of the server; `None` until it has started.
     sites: Mutex<Option<Arc<LevelSites>>>,
+    /// The clients that the level drops.
+    denials: DenialFeed,
     /// Whether the server has begun to end the level.
     is_ending: AtomicBool,
 }
@@ -65,6 +69,10 @@ impl LevelHealth for LevelHealthState {
 
     fn set_sites(&self, sites: LevelSites) {
         *self.sites.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(sites));
+    }
+
+    fn set_denied(&self, list: &DenyList) {
+        self.denials.set(list.clone());
     }
 
     fn text(&self) -> String {
@@ -120,8 +128,14 @@ impl LevelHealthState {
         });
     }
 
+    /// The clients that the level drops.
+    pub fn denials(&self) -> &DenialFeed {
+        &self.denials
+    }
+
     /// Records that a daemon is ready. Returns the number of restarts so far.
     pub fn record_attached(&self) -> u64 {
+        self.denials.record_attached();
         let mut state = self.state();
         state.starts += 1;
         state.current = CurrentHealth::Attached;

@@ -12,6 +12,7 @@ use std::time::Duration;
 use lowroad_child_processes::message::{MessageError, PacketChannel, SendMode, decode, encode};
 use lowroad_engine::worker::MailboxMessage;
 use lowroad_site::decision::{LevelOffer, WorkerCommand};
+use lowroad_softirq::level::clients::ClientPrefix;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
@@ -30,6 +31,8 @@ pub enum ToDaemon {
     Purged(String),
     /// Any response may have changed, and not all later changes will be reported.
     Brief,
+    /// The prefixes of all clients that the server refuses.
+    Denied(Vec<ClientPrefix>),
     /// The response to the request with this number. If it is empty, the daemon has to use an HTTP connection.
     Answer(u64, ByteBuf),
 }
