@@ -45,7 +45,7 @@ install -D -m 644 dist/deb/lintian-overrides "$root/usr/share/lintian/overrides/
 sed -e "s/@VERSION@/$version/" -e "s/@DATE@/$(date -R)/" dist/deb/changelog | gzip -9n > "$doc/changelog.Debian.gz"
 find docs -type f \( -name '*.md' -o -name '*.svg' -o -name '*.json' -o -name '*.yml' \) | while read -r page; do install -D -m 644 "$page" "$doc/$page"; done
 install -D -m 644 examples/lowroad.toml "$doc/examples/lowroad.toml"
-install -m 644 'examples/lowroad-attach@.service' "$doc/examples/"
+install -m 644 'examples/lowroad-attach@.service' dist/lowroad-unprivileged.conf "$doc/examples/"
 
 man=$root/usr/share/man
 "$BINARY" man-pages "$man"

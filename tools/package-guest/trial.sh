@@ -5,7 +5,7 @@ cd /trial || exit 1
 if [ -e /trial/restarted ]; then
     parts='boot upgrade remove'
 else
-    parts='install keys logs reload acme sockets'
+    parts='install keys logs reload acme sockets unprivileged'
 fi
 for part in $parts; do
     echo "# $part, $(cut -d. -f1 /proc/uptime) s after the start of the machine"

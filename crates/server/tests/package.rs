@@ -70,6 +70,7 @@ fn installed_debian_package_works() {
         "usr/share/fish/vendor_completions.d/lowroad.fish",
         "usr/share/man/man5/lowroad.toml.5.gz",
         "usr/share/doc/lowroad/docs/levels.svg",
+        "usr/share/doc/lowroad/examples/lowroad-unprivileged.conf",
         "usr/share/doc/lowroad/docs/configuration/README.md",
         "usr/share/doc/lowroad/docs/design/softirq.md",
         "etc/logrotate.d/lowroad",

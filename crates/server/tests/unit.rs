@@ -1,10 +1,11 @@
-//! The server under the restrictions of its systemd unit: few capabilities and few system calls.
+//! The server under the restrictions of its systemd unit: few capabilities, or none, and few system calls.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use lowroad_testkit::net::is_installed;
 use lowroad_testkit::unit::UnitFile;
 use lowroad_testkit::{TempFolder, TestServer, skip};
 
@@ -13,7 +14,7 @@ const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 const CONFIG: &str = r#"
 [server]
-admin = "DIR/admin.sock"
+admin = "DIR/state/admin.sock"
 [[module]]
 name = "wasm"
 wasm = "DIR/hello.wasm"
@@ -21,7 +22,7 @@ wasm = "DIR/hello.wasm"
 name = "db"
 url = "sqlite:DIR/state/db"
 [[site]]
-listen = ["127.0.0.1:0", "127.0.0.77:81"]
+listen = [LISTEN]
 root = "DIR/root"
 [[site.rule]]
 pattern = "/private/**"
@@ -37,6 +38,83 @@ pattern = "*.lrp"
 pages = "db"
 "#;
 
+/// A site with all kinds of handlers, in a folder that every user can read.
+struct Site {
+    folder: TempFolder,
+    config: PathBuf,
+}
+
+impl Site {
+    fn new(listen: &str) -> Site {
+        let folder = TempFolder::new();
+        let at = |name: &str| folder.path().join(name);
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("a mode");
+        folder.file(
+            "users",
+            "ann:$2y$04$abcdefghijklmnopqrstuuJXCVvd1PB9P9kH2YVTeHmYtYPnKfhCe\n",
+        );
+        folder.file("root/index.html", "home");
+        folder.file("root/page.lrp", "page {{ 6 * 7 }}");
+        folder.file("state/db", "");
+        for name in ["state", "state/db"] {
+            fs::set_permissions(at(name), Permissions::from_mode(0o777)).expect("a mode");
+        }
+        let script = folder.file(
+            "cgi/say",
+            "#!/bin/sh\nprintf 'Content-Type: text/plain\\nContent-Length: 3\\n\\ncgi'\n",
+        );
+        fs::set_permissions(script, Permissions::from_mode(0o755)).expect("a mode");
+        let wasm = Path::new(REPOSITORY).join("examples/modules/hello-wasm-c.wasm");
+        fs::copy(wasm, at("hello.wasm")).expect("a copy");
+        // The unit's user may have no access to the build folder.
+        fs::copy(PROGRAM, at("lowroad")).expect("a copy");
+        let config = CONFIG
+            .replace("DIR", &folder.path().display().to_string())
+            .replace("LISTEN", listen);
+        let config = folder.file("lowroad.toml", config);
+        Site { folder, config }
+    }
+
+    /// Starts the server under the restrictions of a unit.
+    fn start(&self, unit: &UnitFile) -> TestServer {
+        unit.confine(|| {
+            let mut command = Command::new(self.folder.path().join("lowroad"));
+            command.args(["run", "-c"]).arg(&self.config);
+            TestServer::spawn(command)
+        })
+    }
+
+    /// Asks every handler, then reloads and stops the server.
+    fn use_everything(&self, server: &TestServer) {
+        for (path, text) in [("/", "home"), ("/page.lrp", "page 42"), ("/cgi/say", "cgi")] {
+            let got = server.get(path);
+            assert_eq!((got.status, got.text().as_str()), (200, text), "{path}");
+        }
+        assert_eq!(server.get("/wasm").status, 200);
+        assert_eq!(server.get("/private/x").status, 401);
+        for command in ["reload", "stop"] {
+            let said = Command::new(PROGRAM)
+                .args([command, "--admin"])
+                .arg(self.folder.path().join("state/admin.sock"))
+                .output();
+            let said = said.expect("the command runs");
+            assert!(said.status.success(), "{said:?}");
+        }
+    }
+}
+
+/// Asserts lines of `/proc/PID/status`, such as `NoNewPrivs: 1`.
+fn assert_status(server: &TestServer, expected: &[&str]) {
+    let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("its status");
+    for expected in expected {
+        let is_expected = |line: &str| line.split_whitespace().eq(expected.split(' '));
+        assert!(
+            status.lines().any(is_expected),
+            "{expected} is not in {status}"
+        );
+    }
+}
+
 #[test]
 fn all_features_work_in_the_systemd_unit() {
     if !UnitFile::can_be_applied() {
@@ -45,62 +123,60 @@ fn all_features_work_in_the_systemd_unit() {
             "no root, or no systemd-analyze",
         );
     }
-    let folder = TempFolder::new();
-    let at = |name: &str| folder.path().join(name);
-    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("a mode");
+    let site = Site::new(r#""127.0.0.1:0", "127.0.0.77:81""#);
     // The privileged helper opens this file after the start.
-    let users = folder.file(
-        "users",
-        "ann:$2y$04$abcdefghijklmnopqrstuuJXCVvd1PB9P9kH2YVTeHmYtYPnKfhCe\n",
-    );
+    let users = site.folder.path().join("users");
     fs::set_permissions(users, Permissions::from_mode(0o600)).expect("a mode");
-    folder.file("root/index.html", "home");
-    folder.file("root/page.lrp", "page {{ 6 * 7 }}");
-    folder.file("state/db", "");
-    for name in ["state", "state/db"] {
-        fs::set_permissions(at(name), Permissions::from_mode(0o777)).expect("a mode");
-    }
-    let script = folder.file(
-        "cgi/say",
-        "#!/bin/sh\nprintf 'Content-Type: text/plain\\nContent-Length: 3\\n\\ncgi'\n",
+    let server = site.start(&UnitFile::read(
+        &Path::new(REPOSITORY).join("dist/lowroad.service"),
+    ));
+    assert_status(
+        &server,
+        &["CapEff: 0000000000000400", "NoNewPrivs: 1", "Seccomp: 2"],
     );
-    fs::set_permissions(script, Permissions::from_mode(0o755)).expect("a mode");
-    let wasm = Path::new(REPOSITORY).join("examples/modules/hello-wasm-c.wasm");
-    fs::copy(wasm, at("hello.wasm")).expect("a copy");
-    // The unit's user may have no access to the build folder.
-    fs::copy(PROGRAM, at("lowroad")).expect("a copy");
-    let config = CONFIG.replace("DIR", &folder.path().display().to_string());
-    let config = folder.file("lowroad.toml", config);
-
-    let unit = UnitFile::read(&Path::new(REPOSITORY).join("dist/lowroad.service"));
-    let server = unit.confine(|| {
-        let mut command = Command::new(at("lowroad"));
-        command.args(["run", "-c"]).arg(config);
-        TestServer::spawn(command)
-    });
-    let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("its status");
-    let has = |line: &str| {
-        status
-            .lines()
-            .any(|it| it.split_whitespace().eq(line.split(' ')))
-    };
-    assert!(has("CapEff: 0000000000000400"), "{status}");
-    assert!(has("NoNewPrivs: 1") && has("Seccomp: 2"), "{status}");
     assert!(server.addresses.contains(&([127, 0, 0, 77], 81).into()));
-    for (path, text) in [("/", "home"), ("/page.lrp", "page 42"), ("/cgi/say", "cgi")] {
-        let got = server.get(path);
-        assert_eq!((got.status, got.text().as_str()), (200, text), "{path}");
+    site.use_everything(&server);
+}
+
+/// The unit with the drop-in that gives up root, for this user.
+fn unprivileged_unit(folder: &TempFolder, user: &str) -> PathBuf {
+    let read = |name: &str| fs::read_to_string(Path::new(REPOSITORY).join(name)).expect("a file");
+    let text = read("dist/lowroad.service") + &read("dist/lowroad-unprivileged.conf");
+    folder.file(
+        "lowroad.service",
+        text.replace("User=lowroad", &format!("User={user}")),
+    )
+}
+
+#[test]
+fn all_features_work_without_privileges() {
+    let name = "all_features_work_without_privileges";
+    if !UnitFile::can_be_applied() {
+        return skip(name, "no root, or no systemd-analyze");
     }
-    assert_eq!(server.get("/wasm").status, 200);
-    assert_eq!(server.get("/private/x").status, 401);
-    for command in ["reload", "stop"] {
-        let said = Command::new(PROGRAM)
-            .args([command, "--admin"])
-            .arg(at("admin.sock"))
-            .output();
-        let said = said.expect("the command runs");
-        assert!(said.status.success(), "{said:?}");
+    let site = Site::new(r#""127.0.0.1:0""#);
+    let server = site.start(&UnitFile::read(&unprivileged_unit(&site.folder, "daemon")));
+    assert_status(
+        &server,
+        &["CapEff: 0000000000000000", "CapBnd: 0000000000000000"],
+    );
+    site.use_everything(&server);
+}
+
+#[test]
+fn exposure_of_the_unprivileged_unit_is_at_most_1_3() {
+    let name = "exposure_of_the_unprivileged_unit_is_at_most_1_3";
+    if !is_installed("systemd-analyze") {
+        return skip(name, "no systemd-analyze");
     }
+    let folder = TempFolder::new();
+    // The threshold is in tenths.
+    let analysis = Command::new("systemd-analyze")
+        .args(["security", "--no-pager", "--offline=true", "--threshold=13"])
+        .arg(unprivileged_unit(&folder, "lowroad"))
+        .output();
+    let analysis = analysis.expect("it runs");
+    assert!(analysis.status.success(), "{analysis:?}");
 }
 
 #[test]

@@ -12,8 +12,7 @@ use std::str::FromStr;
 
 use rustix::process::{Gid, Uid};
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, configure_capability_in_ambient_set,
-    remove_capability_from_bounding_set, set_capabilities, set_keep_capabilities,
+    CapabilitySet, CapabilitySets, remove_capability_from_bounding_set, set_capabilities,
     set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 use seccompiler::{
@@ -35,16 +34,18 @@ const NEW_NAMESPACES: u64 = (libc::CLONE_NEWNS
 pub struct UnitFile(Vec<(String, String)>);
 
 impl UnitFile {
-    /// Reads a unit file.
+    /// Reads a unit file. An empty value removes the earlier values of its key, as in drop-ins.
     pub fn read(file: &Path) -> UnitFile {
         let text = fs::read_to_string(file).expect("the unit");
         let lines = text.lines().filter(|line| !line.starts_with('#'));
-        let settings = lines.filter_map(|line| line.split_once('='));
-        UnitFile(
-            settings
-                .map(|(key, value)| (key.into(), value.into()))
-                .collect(),
-        )
+        let mut settings: Vec<(String, String)> = Vec::new();
+        for (key, value) in lines.filter_map(|line| line.split_once('=')) {
+            match value.is_empty() {
+                true => settings.retain(|(earlier, _)| earlier != key),
+                false => settings.push((key.into(), value.into())),
+            }
+        }
+        UnitFile(settings)
     }
 
     /// The values of a key.
@@ -102,36 +103,18 @@ impl UnitFile {
         {
             return self.stay_root();
         }
+        let capabilities = self.words("CapabilityBoundingSet").count();
+        assert_eq!(capabilities, 0, "only root keeps capabilities here");
         let (uid, gid) = self.all("User").last().map(account).expect("a user");
-        let capabilities = CapabilitySet::NET_BIND_SERVICE;
-        let ambient: Vec<&str> = self.words("AmbientCapabilities").collect();
-        assert_eq!(
-            ambient,
-            ["CAP_NET_BIND_SERVICE"],
-            "the one that is known here"
-        );
-        assert_eq!(
-            self.all("CapabilityBoundingSet").collect::<Vec<_>>(),
-            ambient
-        );
-        for dropped in CapabilitySet::all().difference(capabilities).iter() {
+        for dropped in CapabilitySet::all().iter() {
             // The removal fails for capabilities that are newer than the kernel.
             let _ = remove_capability_from_bounding_set(dropped);
         }
-        // Without this flag, setuid(2) drops all permitted capabilities.
-        set_keep_capabilities(true).expect("capabilities are kept");
-        // Groups are changed before the user, which can't change them afterwards.
+        // Groups are changed before the user, which can't change them afterwards. The change of the user drops all
+        // capabilities.
         set_thread_groups(&[]).expect("no groups");
         set_thread_res_gid(gid, gid, gid).expect("the group");
         set_thread_res_uid(uid, uid, uid).expect("the user");
-        let sets = CapabilitySets {
-            effective: capabilities,
-            permitted: capabilities,
-            inheritable: capabilities,
-        };
-        set_capabilities(None, sets).expect("the capability");
-        // An ambient capability survives exec(2) without file capabilities.
-        configure_capability_in_ambient_set(capabilities, true).expect("an ambient capability");
     }
 
     fn filter_calls(&self) {
