@@ -5,7 +5,7 @@ FUZZ_SECONDS ?= 10
 LISTEN ?= 127.0.0.1:8080
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: run test check fuzz bench deb test-deb image clean packages test-packages test-peers
+.PHONY: run test check audit fuzz bench deb test-deb image reproducible clean packages test-packages test-peers
 
 # All that the sample site can use. WebAssembly and SQL pages double the time of the build (docs/performance.md).
 FEATURES ?= image,modules,programs,softirq
@@ -21,7 +21,7 @@ test: test-packages check test-peers
 	FUZZ_SEED=1 ./fuzz/run.sh $(FUZZ_SECONDS)
 	./tools/test.sh
 
-check:
+check: audit
 	@./tools/language.py || true
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- --deny warnings
@@ -29,6 +29,10 @@ check:
 	cd lab && cargo clippy --locked --all-targets -- --deny warnings
 	cd unikernel && cargo fmt --all --check
 	cd unikernel && cargo clippy --locked --workspace --all-targets -- --deny warnings
+
+# Licences, sources and known vulnerabilities of the dependencies.
+audit:
+	./tools/audit.sh
 
 fuzz:
 	./fuzz/run.sh $(FUZZ_SECONDS)
@@ -41,7 +45,7 @@ bench:
 
 # A Debian package, in target/deb.
 deb: packages
-	@./tools/packages.sh dpkg-dev binutils
+	@./tools/packages.sh dpkg-dev binutils python3
 	./tools/deb.sh
 
 # A container image without a shell, in target/oci: `podman load -i`, or `docker load -i`.
@@ -50,7 +54,14 @@ image: packages
 	cargo build --release --locked -p lowroad
 	mkdir -p $(or $(CARGO_TARGET_DIR),./target)/oci
 	strip --strip-unneeded -o $(or $(CARGO_TARGET_DIR),./target)/oci/lowroad $(or $(CARGO_TARGET_DIR),./target)/release/lowroad
-	./tools/oci_image.py $(or $(CARGO_TARGET_DIR),./target)/oci/lowroad $(or $(CARGO_TARGET_DIR),./target)/oci/lowroad.tar
+	./tools/sbom.py $(or $(CARGO_TARGET_DIR),./target)/oci/lowroad.cdx.json
+	./tools/oci_image.py $(or $(CARGO_TARGET_DIR),./target)/oci/lowroad $(or $(CARGO_TARGET_DIR),./target)/oci/lowroad.tar \
+		$(or $(CARGO_TARGET_DIR),./target)/oci/lowroad.cdx.json
+
+# Builds the Debian package twice, from nothing, and compares.
+reproducible: packages
+	@./tools/packages.sh dpkg-dev binutils python3
+	./tools/reproducible.sh
 
 # Installs the package in a Debian guest with systemd, and tries it there, as root.
 test-deb: packages

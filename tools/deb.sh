@@ -1,12 +1,14 @@
 #!/bin/sh
 # Builds a Debian package of the server into target/deb, and one with its debug symbols. What is in it: the program
 # (stripped), the unit, a configuration that serves a page, man pages, completions, the documentation.
-# Needs dpkg-dev and binutils. BINARY=FILE packs a program that is built already, COMPRESSION=none is quick, REVISION=2 is a
+# Needs dpkg-dev, binutils and python3. The same program and SOURCE_DATE_EPOCH give the same bytes. BINARY=FILE packs a program that is built already, COMPRESSION=none is quick, REVISION=2 is a
 # package that upgrades the usual one.
 set -eu
 cd "$(dirname "$0")/.."
 
 target=${CARGO_TARGET_DIR:-target}
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
+export SOURCE_DATE_EPOCH
 if [ -z "${BINARY:-}" ]; then
     cargo build --release --locked -p lowroad
     BINARY=$target/release/lowroad
@@ -41,8 +43,9 @@ install -D -m 644 dist/deb/index.html "$root/usr/share/lowroad/site/index.html"
 doc=$root/usr/share/doc/lowroad
 install -D -m 644 README.md "$doc/README.md"
 install -m 644 dist/deb/copyright "$doc/copyright"
+./tools/sbom.py "$doc/lowroad.cdx.json"
 install -D -m 644 dist/deb/lintian-overrides "$root/usr/share/lintian/overrides/lowroad"
-sed -e "s/@VERSION@/$version/" -e "s/@DATE@/$(date -R)/" dist/deb/changelog | gzip -9n > "$doc/changelog.Debian.gz"
+sed -e "s/@VERSION@/$version/" -e "s/@DATE@/$(date -uR -d "@$SOURCE_DATE_EPOCH")/" dist/deb/changelog | gzip -9n > "$doc/changelog.Debian.gz"
 find docs -type f \( -name '*.md' -o -name '*.svg' -o -name '*.json' -o -name '*.yml' \) | while read -r page; do install -D -m 644 "$page" "$doc/$page"; done
 install -D -m 644 examples/lowroad.toml "$doc/examples/lowroad.toml"
 install -m 644 'examples/lowroad-attach@.service' dist/lowroad-unprivileged.conf "$doc/examples/"

@@ -2,7 +2,7 @@
 """Builds an OCI image of the server without a daemon: two layers, one with the libraries of the system and one with the
 program, in an archive that `podman load` and `docker load` read. The same inputs give the same bytes.
 
-    oci_image.py PROGRAM OUT.tar
+    oci_image.py PROGRAM OUT.tar [BILL_OF_MATERIALS.json]
 
 Strip the program first, as it is copied unchanged. Nothing else is in the image: no shell and no package manager.
 COMPRESSION=0 is quick.
@@ -88,10 +88,12 @@ def system_layer(program):
     return layer.finish()
 
 
-def program_layer(program):
-    """The program, a configuration that serves a page, and the folders that the server writes to."""
+def program_layer(program, bill):
+    """The program, its bill of materials, a configuration that serves a page, and the folders that the server writes to."""
     layer = Layer()
     layer.file("/usr/bin/lowroad", pathlib.Path(program).read_bytes(), 0o755)
+    if bill:
+        layer.file("/usr/share/doc/lowroad/lowroad.cdx.json", pathlib.Path(bill).read_bytes())
     layer.file("/etc/lowroad/lowroad.toml", (REPOSITORY / "dist/oci/lowroad.toml").read_bytes())
     layer.folder("/etc/lowroad/sites")
     layer.file("/srv/www/index.html", (REPOSITORY / "dist/deb/index.html").read_bytes())
@@ -126,10 +128,11 @@ def compact(value):
 
 
 def main():
-    program, out = sys.argv[1:]
+    program, out = sys.argv[1:3]
+    bill = sys.argv[3] if len(sys.argv) > 3 else None
     version = re.search(r'^version = "(.*)"', (REPOSITORY / "Cargo.toml").read_text(), re.M)[1]
     architecture = ARCHITECTURES[os.uname().machine]
-    layers = [system_layer(program), program_layer(program)]
+    layers = [system_layer(program), program_layer(program, bill)]
     config = {
         "architecture": architecture,
         "os": "linux",

@@ -77,6 +77,16 @@ fn installed_debian_package_works() {
     ] {
         assert!(at(name).is_file(), "{name}");
     }
+    let bill = fs::read_to_string(at("usr/share/doc/lowroad/lowroad.cdx.json")).expect("a bill");
+    let bill: serde_json::Value = serde_json::from_str(&bill).expect("JSON");
+    let components = bill["components"].as_array().expect("components");
+    let names: Vec<&str> = components
+        .iter()
+        .filter_map(|component| component["name"].as_str())
+        .collect();
+    assert!(names.contains(&"rustls") && names.contains(&"lowroad-http"));
+    // Cargo.lock has this driver of sqlx, but the program does not contain it.
+    assert!(!names.contains(&"sqlx-mysql"));
     let size = |path: &Path| path.metadata().expect("a file").len();
     assert!(
         size(&at("usr/bin/lowroad")) < size(Path::new(PROGRAM)),
