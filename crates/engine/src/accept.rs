@@ -292,7 +292,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         let now_ms = self.context.driver.now_ms();
         self.context.drain_until_ms = Some(now_ms + timeout_ms);
         self.context.worker_handle.tasks.drain();
-        self.suspension = None;
+        self.clear_suspension();
         for id in self.listeners.clone() {
             self.stop_listening(id);
         }

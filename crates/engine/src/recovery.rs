@@ -2,8 +2,8 @@
 //!
 //! Driver, listeners, mailbox, tasks and settings survive: their state is valid at each point at which the code between
 //! them may panic. So a drain, a reload and the fetches for other workers' clients proceed. If panics repeat, the
-//! worker's listeners are suspended for a while, and the kernel gives new connections to the other workers. During an
-//! upgrade the successor shares the listeners, so that they are not suspended.
+//! worker's listeners are suspended for a while, and the kernel gives new connections to the other workers. The last
+//! worker that accepts connections is not suspended, nor any during an upgrade, as the successor shares the listeners.
 
 use crate::accept::LAST_ACCEPT_MS;
 use crate::context::WorkerContext;
@@ -66,10 +66,21 @@ impl ListenerSuspension {
 pub struct PanicConsequences {
     /// The number of connections that were closed.
     pub connections: usize,
-    /// How long the worker accepts no connections.
-    pub pause_ms: u64,
-    /// Whether the worker makes no pause because another process shares its listeners.
-    pub has_shared_listeners: bool,
+    /// Whether the worker accepts connections.
+    pub pause: PanicPause,
+}
+
+/// The pause of a worker after a panic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PanicPause {
+    /// The panic is no repetition, or the worker drains.
+    None,
+    /// The worker accepts no connections for this time in milliseconds.
+    Ms(u64),
+    /// None, because another process shares the listeners.
+    SharedListeners,
+    /// None, because no other worker accepts connections.
+    LastWorker,
 }
 
 impl<D: IoDriver, V: HttpService> Worker<D, V> {
@@ -89,19 +100,39 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         self.reset_quic();
         // Tasks and messages that a list lost by unwinding are handled now.
         self.context.worker_handle.tasks.wake_all();
-        let now_ms = self.context.driver.now_ms();
-        let mut pause_ms = self.panic_backoff.record_panic(now_ms);
-        if self.has_shared_listeners {
-            pause_ms = 0;
-        }
-        if pause_ms > 0 && self.context.drain_until_ms.is_none() {
+        let pause = self.pause_after_panic();
+        if let PanicPause::Ms(pause_ms) = pause {
             self.suspend_listeners(pause_ms);
         }
         PanicConsequences {
             connections: count,
-            pause_ms,
-            has_shared_listeners: self.has_shared_listeners,
+            pause,
         }
+    }
+
+    fn pause_after_panic(&mut self) -> PanicPause {
+        let now_ms = self.context.driver.now_ms();
+        let pause_ms = self.panic_backoff.record_panic(now_ms);
+        if pause_ms == 0 || self.context.drain_until_ms.is_some() {
+            return PanicPause::None;
+        }
+        if self.has_shared_listeners {
+            return PanicPause::SharedListeners;
+        }
+        let workers = self.context.peers.len();
+        match self.suspension.is_some() || self.context.admission.suspend_worker(workers) {
+            true => PanicPause::Ms(pause_ms),
+            false => PanicPause::LastWorker,
+        }
+    }
+
+    /// Forgets a suspension. Returns whether there was one.
+    pub(crate) fn clear_suspension(&mut self) -> bool {
+        let was_suspended = self.suspension.take().is_some();
+        if was_suspended {
+            self.context.admission.resume_worker();
+        }
+        was_suspended
     }
 
     fn suspend_listeners(&mut self, pause_ms: u64) {
@@ -141,7 +172,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
 
     /// Accepts connections again.
     pub(crate) fn end_suspension(&mut self) {
-        if self.suspension.take().is_none() {
+        if self.suspension.is_none() {
             return;
         }
         // The listeners are registered again now.
@@ -149,14 +180,16 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         let driver = &mut self.context.driver;
         let listeners = self.listeners.iter();
         let failed = listeners.filter(|id| driver.resume_listener(**id).is_err());
-        if failed.count() > 0 {
-            let now_ms = self.context.driver.now_ms();
-            self.suspension = Some(ListenerSuspension {
-                silent_ms: now_ms,
-                resume_ms: now_ms + RETRY_MS,
-                is_silent: true,
-            });
+        if failed.count() == 0 {
+            self.clear_suspension();
+            return;
         }
+        let now_ms = self.context.driver.now_ms();
+        self.suspension = Some(ListenerSuspension {
+            silent_ms: now_ms,
+            resume_ms: now_ms + RETRY_MS,
+            is_silent: true,
+        });
     }
 }
 

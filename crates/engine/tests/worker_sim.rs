@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use lowroad_engine::driver::ListenerId;
 use lowroad_engine::panic_policy;
-use lowroad_engine::recovery::PanicConsequences;
+use lowroad_engine::recovery::{PanicConsequences, PanicPause};
 use lowroad_engine::settings::ProxyProtocolListener;
 use lowroad_engine::settings::WorkerSettings;
 use lowroad_engine::worker::MailboxMessage;
@@ -771,6 +771,13 @@ fn tcp_health_check_is_no_proxy_header_error() {
     assert_eq!(case.admission.open(), 0);
 }
 
+/// Makes the worker one of several, which all have its mailbox.
+fn set_workers(case: &mut Case, count: usize) {
+    let workers = vec![case.mailbox.clone(); count];
+    case.mailbox.post(MailboxMessage::Peers(workers.into()));
+    case.turn_for(1);
+}
+
 /// Runs turns until one panics. Returns the consequences.
 fn turn_until_panic(case: &mut Case) -> PanicConsequences {
     let id = case.world.connect();
@@ -806,7 +813,7 @@ fn panic_costs_the_worker_its_connections_and_nothing_else() {
             let _ = sender.send(());
         });
         let consequences = turn_until_panic(&mut case);
-        assert_eq!(consequences.pause_ms, 0, "seed {seed}");
+        assert_eq!(consequences.pause, PanicPause::None, "seed {seed}");
         assert!(consequences.connections > 0, "seed {seed}");
         assert_eq!(case.admission.open(), 0, "seed {seed}");
         case.turn_until(seed, "the end of all connections", |world| {
@@ -838,8 +845,9 @@ fn panic_costs_the_worker_its_connections_and_nothing_else() {
 #[test]
 fn repeated_panics_suspend_listeners_and_do_not_delay_a_drain() {
     let mut case = Case::with(1, mild_faults(), settings(), false);
-    assert_eq!(turn_until_panic(&mut case).pause_ms, 0);
-    assert_eq!(turn_until_panic(&mut case).pause_ms, 1_000);
+    set_workers(&mut case, 2);
+    assert_eq!(turn_until_panic(&mut case).pause, PanicPause::None);
+    assert_eq!(turn_until_panic(&mut case).pause, PanicPause::Ms(1_000));
     let (start_ms, id) = (case.world.now_ms(), case.world.connect());
     // Connects after the listener has become silent.
     case.turn_for(500);
@@ -853,7 +861,7 @@ fn repeated_panics_suspend_listeners_and_do_not_delay_a_drain() {
     assert!(without_date(&case.world.read(late)) == expected_response(10, true));
     assert_eq!(case.counters.worker_panic_pauses.value(), 1);
 
-    assert_eq!(turn_until_panic(&mut case).pause_ms, 2_000);
+    assert_eq!(turn_until_panic(&mut case).pause, PanicPause::Ms(2_000));
     let start_ms = case.world.now_ms();
     case.mailbox
         .post(MailboxMessage::Drain { timeout_ms: 60_000 });
@@ -865,29 +873,62 @@ fn repeated_panics_suspend_listeners_and_do_not_delay_a_drain() {
 }
 
 #[test]
+fn last_worker_that_accepts_connections_is_not_suspended() {
+    let mut case = Case::with(1, mild_faults(), settings(), false);
+    set_workers(&mut case, 2);
+    assert!(case.admission.suspend_worker(2), "the other worker pauses");
+    assert_eq!(turn_until_panic(&mut case).pause, PanicPause::None);
+    for _ in 0..3 {
+        assert_eq!(turn_until_panic(&mut case).pause, PanicPause::LastWorker);
+    }
+    assert_eq!(case.counters.worker_panic_pauses.value(), 0);
+    case.admission.resume_worker();
+    assert!(matches!(
+        turn_until_panic(&mut case).pause,
+        PanicPause::Ms(_)
+    ));
+    assert!(
+        !case.admission.suspend_worker(2),
+        "the other worker is the last one now"
+    );
+    // After its pause, this worker counts as accepting again.
+    case.turn_for(60_000);
+    assert!(case.admission.suspend_worker(2));
+}
+
+#[test]
 fn repeated_panics_do_not_suspend_listeners_that_another_process_shares() {
     let mut case = Case::with(1, mild_faults(), settings(), false);
+    set_workers(&mut case, 2);
     let (to_here, shared) = std::sync::mpsc::channel();
     case.mailbox.post(MailboxMessage::ShareListeners(to_here));
     case.turn_for(1);
     assert_eq!(shared.iter().filter(|(_, it)| it.is_ok()).count(), 1);
     for _ in 0..3 {
-        let consequences = turn_until_panic(&mut case);
-        assert_eq!(consequences.pause_ms, 0);
-        assert!(consequences.has_shared_listeners);
+        let pause = turn_until_panic(&mut case).pause;
+        let is_first = case.counters.worker_panics.value() == 1;
+        let expected = match is_first {
+            true => PanicPause::None,
+            false => PanicPause::SharedListeners,
+        };
+        assert_eq!(pause, expected);
     }
     assert_eq!(case.counters.worker_panic_pauses.value(), 0);
 
     // The upgrade has failed.
     case.mailbox.post(MailboxMessage::EndSharing);
     case.turn_for(1);
-    assert!(turn_until_panic(&mut case).pause_ms > 0);
+    assert!(matches!(
+        turn_until_panic(&mut case).pause,
+        PanicPause::Ms(_)
+    ));
     assert_eq!(case.counters.worker_panic_pauses.value(), 1);
 }
 
 #[test]
 fn panic_at_the_end_of_a_drain_keeps_the_rest_of_the_backlog() {
     let mut case = Case::with(1, mild_faults(), settings(), false);
+    set_workers(&mut case, 2);
     for _ in 0..2 {
         turn_until_panic(&mut case);
     }

@@ -8,10 +8,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// The number of independent maps, so that workers rarely contend for a lock.
 const SHARDS: usize = 16;
 
-/// Counts open connections.
+/// Counts open connections, and the workers that accept none for a while.
 #[derive(Default)]
 pub struct ConnectionLimit {
     open: AtomicUsize,
+    suspended_workers: AtomicUsize,
     by_address: [Mutex<HashMap<IpAddr, u32>>; SHARDS],
 }
 
@@ -96,6 +97,20 @@ impl ConnectionLimit {
         }
     }
 
+    /// Counts a worker that accepts no connections for a while. Returns false for the last one of `workers` that accepts
+    /// connections, which must not stop.
+    pub fn suspend_worker(&self, workers: usize) -> bool {
+        let with_one_more = |suspended| (suspended + 1 < workers).then_some(suspended + 1);
+        self.suspended_workers
+            .fetch_update(Relaxed, Relaxed, with_one_more)
+            .is_ok()
+    }
+
+    /// Counts a suspended worker that accepts connections again.
+    pub fn resume_worker(&self) {
+        self.suspended_workers.fetch_sub(1, Relaxed);
+    }
+
     /// The number of open connections.
     pub fn open(&self) -> usize {
         self.open.load(Relaxed)
@@ -116,6 +131,16 @@ impl ConnectionLimit {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn last_accepting_worker_is_not_suspended() {
+        let admission = ConnectionLimit::default();
+        assert!(!admission.suspend_worker(1));
+        assert!(admission.suspend_worker(3) && admission.suspend_worker(3));
+        assert!(!admission.suspend_worker(3));
+        admission.resume_worker();
+        assert!(admission.suspend_worker(3));
+    }
 
     #[test]
     fn connection_limits_apply_and_leave_frees_a_place() {

@@ -17,7 +17,7 @@ use lowroad_engine::epoll::EpollDriver;
 use lowroad_engine::helper_pool::HelperPool;
 use lowroad_engine::mailbox::WorkerMailbox;
 use lowroad_engine::panic_policy::{self, PanicReport};
-use lowroad_engine::recovery::PanicConsequences;
+use lowroad_engine::recovery::{PanicConsequences, PanicPause};
 use lowroad_engine::settings::WorkerSettings;
 use lowroad_engine::worker::{MailboxMessage, Worker};
 use lowroad_files::file_fetcher::FileFetcher;
@@ -225,14 +225,12 @@ impl WorkerThread {
         let Ok(consequences) = panic_policy::recover(|| worker.recover()) else {
             abort(number, &format!("{text}, and again while it recovered"));
         };
-        let PanicConsequences {
-            connections,
-            pause_ms,
-            has_shared_listeners,
-        } = consequences;
-        let pause = match has_shared_listeners {
-            true => "no pause, as a new process shares its listeners",
-            false => &*format!("it accepts connections again in {pause_ms} ms"),
+        let PanicConsequences { connections, pause } = consequences;
+        let pause = match pause {
+            PanicPause::None => "it accepts connections",
+            PanicPause::Ms(ms) => &*format!("it accepts connections again in {ms} ms"),
+            PanicPause::SharedListeners => "no pause, as a new process shares its listeners",
+            PanicPause::LastWorker => "no pause, as no other worker accepts connections",
         };
         self.logger.error(format_args!(
             "worker {number} has panicked and was replaced: {text}; {connections} connections were closed, {pause}"

@@ -3,11 +3,9 @@
 
 use std::fs;
 use std::io::Write;
-use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use lowroad_testkit::origin::TestOrigin;
 use lowroad_testkit::status::StatusClient;
@@ -19,8 +17,6 @@ use super::{PROGRAM, site};
 const CLIENTS: usize = 40;
 /// Responses of 100,000 bytes that fill the buffers of a connection.
 const UNREAD: usize = 300;
-/// Shorter than a pause: at its start, the kernel drops SYNs, which it retransmits after a second.
-const SYN_TIMEOUT: Duration = Duration::from_millis(100);
 const PANIC: &str = "GET /panic HTTP/1.1\r\nHost: a\r\n\r\n";
 
 /// A server with a path, `/panic`, at which its workers panic.
@@ -55,9 +51,21 @@ impl Panicking {
         StatusClient::new(PROGRAM, self.folder.path().join("admin"))
     }
 
-    /// Makes a worker panic, and waits until it has recovered.
+    /// Makes a worker panic, and waits until it has recovered. Returns the line of the error log.
     fn panic(&self) -> String {
-        let mut client = self.server.connect();
+        self.panic_by(self.server.connect())
+    }
+
+    /// Makes the worker with this number panic.
+    fn panic_of(&self, number: usize) -> String {
+        let client = wait_until("a connection of the worker", || {
+            let mut clients = self.clients().into_iter();
+            clients.find(|(worker, _)| *worker == number)
+        });
+        self.panic_by(client.1)
+    }
+
+    fn panic_by(&self, mut client: TestClient) -> String {
         client.send(PANIC);
         assert!(client.wait_for_close());
         self.server
@@ -182,30 +190,33 @@ fn panic_costs_a_worker_its_connections_and_nothing_else() {
 
 #[test]
 fn repeated_panics_pause_a_worker_which_reloads_and_drains_meanwhile() {
-    let mut setup = Panicking::start(1, "");
-    assert!(setup.panic().contains("connections again in 0 ms"));
-    assert!(setup.panic().contains("connections again in 1000 ms"));
-    // With one worker, nothing listens during the pause.
-    let address = setup.server.address();
-    wait_until("the pause", || {
-        TcpStream::connect_timeout(&address, SYN_TIMEOUT)
-            .is_err()
-            .then_some(())
-    });
-    setup.status().command(&["reload"]);
-    wait_until("the end of the pause", || {
-        TcpStream::connect_timeout(&address, SYN_TIMEOUT)
-            .is_ok()
-            .then_some(())
-    });
+    let mut setup = Panicking::start(2, "");
+    assert!(setup.panic_of(0).ends_with("it accepts connections"));
+    assert!(setup.panic_of(0).contains("connections again in 1000 ms"));
+    // The kernel gives new connections to the other worker.
     assert_eq!(setup.server.get("/small").text(), "hello");
-
-    assert!(setup.panic().contains("connections again in 2000 ms"));
-    wait_until("the second pause", || {
-        TcpStream::connect_timeout(&address, SYN_TIMEOUT)
-            .is_err()
-            .then_some(())
-    });
+    setup.status().command(&["reload"]);
+    assert_eq!(setup.status().value("worker_panic_pauses"), 1);
+    // `panic_of` waits for the end of the pause, as it connects until that worker accepts.
+    assert!(setup.panic_of(0).contains("connections again in 2000 ms"));
     setup.server.signal("TERM");
     assert!(setup.server.wait_for_end().success());
+}
+
+#[test]
+fn only_worker_accepts_connections_after_repeated_panics() {
+    let setup = Panicking::start(1, "");
+    assert!(setup.panic().ends_with("it accepts connections"));
+    assert!(
+        setup
+            .panic()
+            .ends_with("no pause, as no other worker accepts connections")
+    );
+    // The log omits equal lines.
+    for count in 3..6 {
+        setup.server.connect().send(PANIC);
+        setup.status().wait_for("worker_panics", count);
+        assert_eq!(setup.server.get("/small").text(), "hello");
+    }
+    assert_eq!(setup.status().value("worker_panic_pauses"), 0);
 }
