@@ -235,7 +235,9 @@ fn half_sent() -> (TempFolder, PathBuf, TestServer, TestClient) {
 /// Asserts that the response ends early and the server still works.
 fn expect_cut(server: &TestServer, client: &mut TestClient, new: &[u8]) {
     assert_eq!(client.whole_response(), None);
-    let head = String::from_utf8_lossy(&client.received[..300]).into_owned();
+    // The file may have changed before a byte of the body was sent.
+    let start = &client.received[..client.received.len().min(300)];
+    let head = String::from_utf8_lossy(start).into_owned();
     assert!(
         head.contains(&format!("Content-Length: {LARGE}\r\n")),
         "{head}"

@@ -1,12 +1,11 @@
 //! A soak of a server that changes all the time: reloads, upgrades, purges, renewed certificates, rotated logs, denied
-//! addresses, drained and failing servers of an origin, in an order that a seed decides. Clients of
+//! addresses, drained and failing servers of an origin, panics of workers, in an order that a seed decides. Clients of
 //! HTTP/1, TLS and HTTP/2 request files, stored and unstored responses of the origin, and a CGI program. No request fails,
 //! except on a connection that the server closes while it is idle; the access log has each request once; memory and
 //! descriptors don't grow.
 //!
-//! `LOWROAD_SOAK_S=1800` makes it longer, `LOWROAD_SOAK_SEED=7` chooses another order, `LOWROAD_SOAK_PANICS=1` adds panics of
-//! workers: not by default, since repeated ones suspend all workers for up to a minute, in which connections are refused.
-//! Each action is followed by a batch of each client, so that the test ends by counts.
+//! `LOWROAD_SOAK_S=1800` makes it longer, `LOWROAD_SOAK_SEED=7` chooses another order. Each action is followed by a batch of
+//! each client, so that the test ends by counts.
 
 use std::collections::HashMap;
 use std::fs::{self, Permissions};
@@ -396,8 +395,6 @@ fn server_that_changes_all_the_time_fails_no_request_and_does_not_grow() {
         is_drained: false,
         actions: 0,
     };
-    // Panics are the last action.
-    let actions = &ACTIONS[..ACTIONS.len() - usize::from(variable("LOWROAD_SOAK_PANICS", 0) == 0)];
     let start = Instant::now();
     thread::scope(|scope| {
         let _end = EndOnDrop(&counts.is_over);
@@ -408,13 +405,13 @@ fn server_that_changes_all_the_time_fails_no_request_and_does_not_grow() {
         });
         scope.spawn(|| counts.run(2, |id| send_h2(place, secure, id)));
         while soaked.actions < MIXED_ACTIONS || start.elapsed() < Duration::from_secs(soak_s / 2) {
-            let action = actions[order.below(actions.len())];
+            let action = ACTIONS[order.below(ACTIONS.len())];
             soaked.act(action, counts);
             counts.wait_for_batches();
         }
         // Each kind once, so that the measured process has all its threads and buffers; the upgrade first.
         soaked.act(SoakAction::Upgrade, counts);
-        let kept: Vec<SoakAction> = actions
+        let kept: Vec<SoakAction> = ACTIONS
             .iter()
             .copied()
             .filter(|it| *it != SoakAction::Upgrade)
