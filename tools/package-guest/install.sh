@@ -8,7 +8,7 @@ check 'it serves its page' contains /trial/page 'Lowroad serves this page'
 pid=$(main_pid)
 equal 'it runs as its user' 'lowroad lowroad' "$(ps -o user=,group= -p "$pid" | tr -s ' ')"
 equal 'it keeps one capability' 0000000000000400 "$(sed -n 's/^CapEff:\t//p' "/proc/$pid/status")"
-equal 'the helper for keys is root' root "$(ps -o user= --ppid "$pid")"
+equal 'the helper for keys and the starter are root' root "$(ps -o user= --ppid "$pid" | sort -u)"
 for folder in /run /var/log /var/lib /var/cache; do
     equal "$folder/lowroad is its own" 'lowroad:lowroad 750' "$(stat -c '%U:%G %a' $folder/lowroad)"
 done
