@@ -17,3 +17,4 @@ for unit in lowroad.service lowroad.socket lowroad-https.socket; do
 done
 check 'the configuration is without fault' lowroad check
 check 'root can ask it' lowroad status
+equal 'its threads restrict themselves' 0 "$(grep -c 'without hardening' /var/log/lowroad/error.log)"

@@ -115,6 +115,32 @@ fn assert_status(server: &TestServer, expected: &[&str]) {
     }
 }
 
+/// Asserts that the workers have restricted themselves beyond the unit.
+fn assert_hardened_workers(server: &TestServer) {
+    let filters = |status: String| -> u32 {
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("Seccomp_filters:"));
+        line.expect("a count").trim().parse().expect("a number")
+    };
+    let read = |path: PathBuf| fs::read_to_string(path).expect("a live thread");
+    let tasks = Path::new("/proc")
+        .join(server.pid().to_string())
+        .join("task");
+    let main = filters(read(tasks.join(server.pid().to_string()).join("status")));
+    let threads = fs::read_dir(tasks).expect("threads");
+    let workers = threads
+        .map(|thread| thread.expect("a thread").path())
+        .filter(|thread| read(thread.join("comm")).starts_with("worker-"));
+    let counts: Vec<u32> = workers
+        .map(|worker| filters(read(worker.join("status"))))
+        .collect();
+    assert!(
+        !counts.is_empty() && counts.iter().all(|count| *count > main),
+        "{counts:?} filters, and {main} of the main thread"
+    );
+}
+
 #[test]
 fn all_features_work_in_the_systemd_unit() {
     if !UnitFile::can_be_applied() {
@@ -135,6 +161,7 @@ fn all_features_work_in_the_systemd_unit() {
         &["CapEff: 0000000000000400", "NoNewPrivs: 1", "Seccomp: 2"],
     );
     assert!(server.addresses.contains(&([127, 0, 0, 77], 81).into()));
+    assert_hardened_workers(&server);
     site.use_everything(&server);
 }
 
@@ -160,6 +187,7 @@ fn all_features_work_without_privileges() {
         &server,
         &["CapEff: 0000000000000000", "CapBnd: 0000000000000000"],
     );
+    assert_hardened_workers(&server);
     site.use_everything(&server);
 }
 
