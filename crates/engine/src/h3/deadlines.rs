@@ -27,8 +27,12 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let Protocol::Http3(session) = &mut self.protocol else {
             return;
         };
-        // GOAWAY was sent, and the last response is acknowledged.
-        if is_delivered {
+        // The last response is acknowledged. The end is not sent with the final GOAWAY: a client that gets both at once
+        // can't tell that a request which it has just sent was not processed.
+        let is_known = session
+            .gone_ms
+            .is_none_or(|gone_ms| now_ms >= gone_ms + LOOK_MS);
+        if is_delivered && is_known {
             return self.end_http3(worker, H3Server::END_CODE, "the connection has ended");
         }
         let is_idle = session.is_idle();
@@ -130,6 +134,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         if progress.is_draining {
             // This is the second GOAWAY: requests sent before the client saw the first GOAWAY count (RFC 9114 §5.2).
             session.http.send_final_goaway(&mut session.control);
+            session.gone_ms.get_or_insert(now_ms);
         } else if !is_blocked && is_idle && now_ms >= progress.used_ms + idle_timeout_ms {
             worker.counters.idle_timeouts.bump();
             let reason = "the connection was idle for too long";

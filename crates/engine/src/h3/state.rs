@@ -27,6 +27,8 @@ pub(crate) struct H3Session {
     pub outputs: Vec<StreamOutput>,
     /// When a packet was last sent to keep the connection alive, monotonic ms.
     pub kept_alive_ms: u64,
+    /// When the final GOAWAY was sent.
+    pub gone_ms: Option<u64>,
     /// Streams that have ended with a field section that waits for the dynamic table.
     pub ended: Vec<u64>,
     /// The first stream with an incomplete head, when it was last looked at.
@@ -61,6 +63,7 @@ impl H3Session {
         H3Session {
             http,
             kept_alive_ms: progress.used_ms,
+            gone_ms: None,
             progress,
             id,
             tls,

@@ -412,3 +412,20 @@ fn http3_connections_end_with_the_server_after_their_requests() {
     assert_eq!(client.end, Some(CloseReason::PeerApplication(0x100)));
     assert!(server.wait_for_end().success());
 }
+
+#[test]
+fn http3_announces_the_end_of_an_idle_connection_before_it_ends() {
+    let place = Place::new();
+    place.folder.file("site/short", noise(900));
+    let server = serve(&place, 1, "");
+    let mut client = Http3Client::connect(&place, server.addresses[0]);
+    let first = client.request("GET", "/short", b"");
+    client.response(first);
+    server.signal("TERM");
+    // The first GOAWAY only announces the end; the final one has the next stream.
+    client.wait(|client| client.goaway() == Some(first + 4));
+    assert_eq!(client.end, None);
+    let late = client.request("GET", "/short", b"");
+    client.wait(|client| client.is_unprocessed(late));
+    client.wait(|client| client.end.is_some());
+}
