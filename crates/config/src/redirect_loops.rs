@@ -64,7 +64,7 @@ pub(crate) fn check_own_path(redirect: &RedirectConfig, to: &ConfigValue<'_>) {
         return;
     }
     // The values of a map are not known, and paths without an entry are not redirected.
-    if let [TemplatePart::Variable(Variable::Map(_))] = redirect.to.parts() {
+    if redirect.to.whole_map().is_some() {
         return;
     }
     let sample = rules::sample(&redirect.to);
@@ -153,8 +153,8 @@ fn destination(site: &SiteConfig, redirect: &RedirectConfig, url: &SiteUrl) -> O
     let (is_https, rest) = match text.split_once("://") {
         None => (url.is_https, text.as_str()),
         Some((scheme, rest)) => {
-            let slash = rest.find('/').unwrap_or(rest.len());
-            let (host, path) = rest.split_at(slash);
+            let host_len = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+            let (host, path) = rest.split_at(host_len);
             // A host with a port may be another server.
             let is_own = |name: &SiteName| matches!(name, SiteName::Exact(name) if name == host);
             let is_https = scheme == "https";

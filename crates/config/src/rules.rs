@@ -394,7 +394,7 @@ fn is_destination(template: &Template) -> bool {
     let first = match parts.next() {
         Some(TemplatePart::Text(text)) => text.as_str(),
         // The values of a map are URLs or paths.
-        Some(TemplatePart::Variable(Variable::Map(_))) => return parts.next().is_none(),
+        Some(TemplatePart::Variable(Variable::Map(_))) => return template.whole_map().is_some(),
         Some(TemplatePart::Variable(variable)) => return begins_path(variable),
         None => return false,
     };
@@ -463,7 +463,7 @@ fn rewrite_target(item: &ConfigValue<'_>, scope: TemplateScope) -> Option<Templa
 /// A sample of the result of a template.
 pub(crate) fn sample(template: &Template) -> String {
     // The values of a map may be whole paths.
-    if let [TemplatePart::Variable(Variable::Map(_))] = template.parts() {
+    if template.whole_map().is_some() {
         return "/x".to_string();
     }
     let parts = template.parts().iter().map(|part| match part {

@@ -2,6 +2,7 @@
 
 use crate::encoding::percent_encode;
 use crate::template::{Template, TemplateInput, TemplatePart};
+use crate::value_map::MapReference;
 use crate::variable::Variable;
 
 /// The component of a URL in which a part of a template stands (RFC 3986 §3).
@@ -15,8 +16,8 @@ enum UrlComponent {
 impl Template {
     /// Appends the result as a URL (`https://…`) or a path with an optional query. `is_path_byte` selects the bytes of
     /// captures, which are percent-encoded already, are kept in a path. The request's query is added, unless the
-    /// template has a query or `$request_uri`. A path never begins with two slashes, which would name a host (RFC 3986
-    /// §4.2).
+    /// template has a query or `$request_uri`. A question mark at the end is an empty query, which is not written. A path
+    /// never begins with two slashes, which would name a host (RFC 3986 §4.2).
     ///
     /// Returns whether a URL was appended: not if the template needs a host, and the request has none.
     #[must_use]
@@ -26,14 +27,14 @@ impl Template {
         is_path_byte: fn(u8) -> bool,
         out: &mut Vec<u8>,
     ) -> bool {
-        if let [TemplatePart::Variable(Variable::Map(map))] = self.parts() {
-            return write_mapped_url(&map.0.value(input), input, out);
+        let added_query = input.facts.query().filter(|_| !self.has_query());
+        if let Some(map) = self.whole_map() {
+            return write_mapped_url(&map.0.value(input), added_query, out);
         }
         let start = out.len();
         if self.names_host() && input.facts.authority().is_empty() {
             return false;
         }
-        let added_query = input.facts.query().filter(|_| !self.has_query());
         let mut writer = UrlWriter {
             input,
             is_path_byte,
@@ -52,6 +53,9 @@ impl Template {
             }
         }
         writer.end();
+        if self.ends_in_empty_query() {
+            writer.out.pop_if(|byte| *byte == b'?');
+        }
         if writer.has_free_segment {
             disarm_dot_segments(start, out);
         }
@@ -61,6 +65,18 @@ impl Template {
             out.drain(start + 1..start + slashes);
         }
         true
+    }
+
+    /// The map whose value is the whole URL or path, perhaps without the request's query: `$map_NAME` or `$map_NAME?`.
+    pub fn whole_map(&self) -> Option<&MapReference> {
+        match self.parts() {
+            [TemplatePart::Variable(Variable::Map(map))] => Some(map),
+            [
+                TemplatePart::Variable(Variable::Map(map)),
+                TemplatePart::Text(end),
+            ] if end == "?" => Some(map),
+            _ => None,
+        }
     }
 
     /// Whether the template determines the query, perhaps to be none.
@@ -79,6 +95,19 @@ impl Template {
             }
         }
         false
+    }
+
+    /// Whether the last character is the question mark of a query.
+    fn ends_in_empty_query(&self) -> bool {
+        let parts = self.parts();
+        let texts = parts.iter().map(|part| match part {
+            TemplatePart::Text(text) => text.as_str(),
+            TemplatePart::Variable(_) => "",
+        });
+        let marks: usize = texts.map(|text| text.matches(['?', '#']).count()).sum();
+        let is_last = matches!(parts.last(), Some(TemplatePart::Text(text)) if text.ends_with('?'));
+        // A question mark after another one, or in a fragment, is a character of the text.
+        is_last && marks == 1
     }
 
     /// Whether the template contains the requested host.
@@ -122,7 +151,9 @@ impl UrlWriter<'_> {
         }
         // The query stands before the fragment (RFC 3986 §3).
         if let Some(hash) = rest.find('#') {
-            self.out.extend_from_slice(&rest.as_bytes()[..hash]);
+            let before = &rest[..hash];
+            let before = before.strip_suffix('?').unwrap_or(before);
+            self.out.extend_from_slice(before.as_bytes());
             self.end();
             rest = &rest[hash..];
         }
@@ -230,9 +261,9 @@ fn is_host_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~[]:".contains(&byte)
 }
 
-/// Appends the value of a map that is a whole URL, or a path; the request's query is added, unless the value has one.
-/// Returns whether the value is a URL.
-fn write_mapped_url(value: &str, input: TemplateInput<'_>, out: &mut Vec<u8>) -> bool {
+/// Appends the value of a map that is a whole URL, or a path, with a query unless the value has one. Returns whether the
+/// value is a URL.
+fn write_mapped_url(value: &str, added_query: Option<&[u8]>, out: &mut Vec<u8>) -> bool {
     let is_path = value.starts_with('/') && !value.starts_with("//") && !value.starts_with("/\\");
     let is_absolute = ["http://", "https://"].iter().any(|scheme| {
         let host = value.strip_prefix(scheme);
@@ -246,7 +277,7 @@ fn write_mapped_url(value: &str, input: TemplateInput<'_>, out: &mut Vec<u8>) ->
     // The query of the request stands before the fragment (RFC 3986 §3).
     let (before, fragment) = value.split_at(value.find('#').unwrap_or(value.len()));
     percent_encode(before.as_bytes(), is_graphic, out);
-    if let (Some(query), false) = (input.facts.query(), before.contains('?')) {
+    if let (Some(query), false) = (added_query, before.contains('?')) {
         out.push(b'?');
         percent_encode(query, is_graphic, out);
     }

@@ -306,7 +306,7 @@ query or fragment of `to`:
 
 In a path, a capture contains the bytes that the client sent (`%2F`, `;`, `//`), with the adjacent slashes that it can match: of `/red//a`, `/red/**`
 captures `/a`, and `/red/*` captures `a`. In a query or fragment it is percent-encoded, so that it stays one value. The query of the request is kept,
-unless `to` has one.
+unless `to` has one; a `?` at the end of `to` (also of `$map_NAME?`) only removes it.
 
 ## Regular expressions
 
