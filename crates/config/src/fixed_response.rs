@@ -9,8 +9,10 @@ use crate::value;
 const TEXT_LEN_MAX: usize = 64 << 10;
 /// The media type of the content if none is configured.
 const MEDIA_TYPE: &str = "text/plain; charset=utf-8";
-/// Statuses that forbid content, or need fields that only the server can derive (RFC 9110 §15).
-const REFUSED_STATUSES: [u64; 10] = [204, 205, 206, 304, 401, 407, 416, 421, 426, 499];
+/// Statuses that need content or fields that only the server can derive (RFC 9110 §15).
+const REFUSED_STATUSES: [u64; 9] = [205, 206, 304, 401, 407, 416, 421, 426, 499];
+/// The status of a response without content.
+const NO_CONTENT: u16 = 204;
 
 /// Reads the value of `respond`.
 pub(crate) fn fixed_response(item: &ConfigValue<'_>) -> Option<FixedResponse> {
@@ -40,7 +42,13 @@ fn from_table(section: ConfigSection<'_>) -> Option<FixedResponse> {
     let fields = section.section("header").map_or_else(Vec::new, |section| {
         field_lines(section, can_change, field_value)
     });
-    let text = text.map(|item| content(&item));
+    let text = text.map(|item| match status {
+        Some(NO_CONTENT) => {
+            item.refuse("content of a response with status 204", "no text");
+            None
+        }
+        _ => content(&item),
+    });
     section.finish();
     // An invalid text was reported; the response must not be sent without it.
     let text = match text {

@@ -405,7 +405,8 @@ impl RequestResponder<'_, '_> {
     /// Sends a fixed response.
     pub fn respond(&mut self, site_path: SitePath<'_>, fixed: &FixedResponse) -> StatusCode {
         let status = StatusCode::new(fixed.status).unwrap_or(StatusCode::INTERNAL_ERROR);
-        let Some(text) = &fixed.text else {
+        let has_content = status != StatusCode::NO_CONTENT;
+        let Some(text) = fixed.text.as_deref().or((!has_content).then_some("")) else {
             let fields = fixed.fields.iter();
             let fields: Vec<(&str, &[u8])> = fields
                 .map(|(name, value)| (name.as_str(), value.as_bytes()))
@@ -415,7 +416,9 @@ impl RequestResponder<'_, '_> {
         };
         let rules = SiteFields::new(&site_path.site.rules, site_path.path, status);
         let mut head = self.response.head(status);
-        head.field("Content-Type", fixed.media_type.as_bytes());
+        if has_content {
+            head.field("Content-Type", fixed.media_type.as_bytes());
+        }
         for (name, value) in &fixed.fields {
             if rules.keeps(name, value.as_bytes()) {
                 head.field(name, value.as_bytes());

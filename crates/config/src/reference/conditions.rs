@@ -105,7 +105,7 @@ pub(super) const RULE_RESPOND: TableReference = TableReference {
         KeyReference::required(
             "status",
             "200 to 599",
-            "The status, but none that forbids content or needs other fields: 204, 205, 206, 3xx, 401, 407, 416, 421, 426, 499.",
+            "The status, but none that needs other content or fields: 205, 206, 3xx, 401, 407, 416, 421, 426, 499.",
         ),
         KeyReference::optional(
             "text",

@@ -49,6 +49,7 @@ fn fixed_responses_have_their_status_fields_and_content() {
          [[site.rule]]\npattern = \"/health\"\nrespond = { status = 200, text = \"fine\\n\", header = { Cache-Control = \"no-store\" } }\n\
          [[site.rule]]\npattern = \"/page\"\nrespond = { status = 404, text = \"<p>none\", type = \"text/html\" }\n\
          [[site.rule]]\npattern = \"/gone/**\"\nrespond = 410\n\
+         [[site.rule]]\npattern = \"/empty\"\nrespond = { status = 204, header = { X-Own = \"1\" } }\n\
          [[site.rule]]\npattern = \"/busy\"\nrespond = { status = 503, header = { Retry-After = \"30\" } }\n\
          [[site.header]]\nset = { X-All = \"1\" }\n",
     );
@@ -70,6 +71,13 @@ fn fixed_responses_have_their_status_fields_and_content() {
     assert_eq!((page.status, &page.text()[..]), (404, "<p>none"));
     assert_eq!(page.field("content-type"), Some("text/html"));
     assert_eq!(place.get("/gone/a/b").status, 410);
+    let empty = place.get("/empty");
+    assert_eq!((empty.status, &empty.text()[..]), (204, ""));
+    assert_eq!(empty.field("x-own"), Some("1"));
+    assert_eq!(
+        (empty.field("content-type"), empty.field("content-length")),
+        (None, None)
+    );
     let busy = place.get("/busy");
     assert_eq!((busy.status, &busy.text()[..]), (503, "root/down.html"));
     assert_eq!(busy.field("retry-after"), Some("30"));
