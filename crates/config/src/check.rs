@@ -5,8 +5,8 @@
 use crate::reader::{ConfigSource, KeyPosition};
 use crate::site_marks::SiteMarks;
 use crate::{
-    AdminConfig, ModuleCode, ModuleConfig, ProcessConfig, RouteTo, SiteConfig, SiteName, SiteRoot,
-    SoftirqMode, module, site_rule,
+    AdminConfig, AliasConfig, ModuleCode, ModuleConfig, ProcessConfig, RouteTo, SiteConfig,
+    SiteName, SiteRoot, SoftirqMode, module, site_rule,
 };
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
@@ -152,12 +152,17 @@ pub(crate) fn paths(
             if !checked.insert(position.offset) {
                 continue;
             }
-            let path = folder.join(page.trim_start_matches('/'));
+            let (folder, path) = AliasConfig::place_of(&site.aliases, folder, page);
+            let path = folder.join(path);
+            // The page is read as soon as it is there.
             if !path.is_file() {
-                source.report(
+                source.warn(
                     position,
-                    format!("{} is not a file", path.display()),
-                    "a file under the root",
+                    format!(
+                        "{} is not a file, so errors have the built-in page",
+                        path.display()
+                    ),
+                    "a file under the root or in the folder of an alias",
                 );
             }
         }

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use lowroad_config::{self as config, SymlinkPolicy};
+use lowroad_config::{self as config, AliasConfig, SymlinkPolicy};
 use lowroad_engine::file::OpenFile;
 use lowroad_file_stamp::FileStamp;
 
@@ -28,12 +28,31 @@ pub struct ErrorPage {
     stamp: FileStamp,
 }
 
+/// The place of an error page.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct PageFile {
+    /// The root of the site, or the folder of an alias.
+    folder: PathBuf,
+    /// The path in the folder.
+    path: PathBuf,
+}
+
+impl PageFile {
+    /// Finds the place of a page by its path in the site. `base` is the root.
+    fn locate(base: &Path, aliases: &[AliasConfig], page: &str) -> PageFile {
+        let (folder, path) = AliasConfig::place_of(aliases, base, page);
+        PageFile {
+            folder: folder.to_path_buf(),
+            path: PathBuf::from(path),
+        }
+    }
+}
+
 /// The error pages of a site.
 pub struct ErrorPages {
-    base: PathBuf,
     symlinks: SymlinkPolicy,
-    /// The pages' files, relative to `base`, and the statuses for which each is.
-    files: BTreeMap<PathBuf, Vec<u16>>,
+    /// The pages' files, and the statuses for which each is.
+    files: BTreeMap<PageFile, Vec<u16>>,
     types: Vec<(String, String)>,
     pages: RwLock<BTreeMap<u16, ErrorPage>>,
 }
@@ -41,13 +60,12 @@ pub struct ErrorPages {
 impl ErrorPages {
     /// Reads the error pages that a site's configuration names; paths are relative to `base`.
     pub fn load(base: &Path, rules: &config::SiteConfig) -> ErrorPages {
-        let mut files: BTreeMap<PathBuf, Vec<u16>> = BTreeMap::new();
+        let mut files: BTreeMap<PageFile, Vec<u16>> = BTreeMap::new();
         for (status, path) in &rules.error_pages {
-            let file = PathBuf::from(path.trim_start_matches('/'));
+            let file = PageFile::locate(base, &rules.aliases, path);
             files.entry(file).or_default().push(*status);
         }
         let pages = ErrorPages {
-            base: base.to_path_buf(),
             symlinks: rules.symlinks,
             files,
             types: rules.types.clone(),
@@ -60,20 +78,20 @@ impl ErrorPages {
 
     /// The paths of the pages' files.
     pub fn paths(&self) -> impl Iterator<Item = PathBuf> {
-        self.files.keys().map(|path| self.base.join(path))
+        self.files.keys().map(|file| file.folder.join(&file.path))
     }
 
     /// Rereads changed pages, and returns whether there were any. Blocks on the disk.
     pub fn refresh(&self) -> bool {
         let mut any_changed = false;
-        for (path, statuses) in &self.files {
+        for (file, statuses) in &self.files {
             let first = statuses.first().and_then(|status| self.find(*status));
             let current_stamp = first.map(|page| page.stamp);
             // An unchanged file is not reread.
-            if self.open(path).map(|file| file.stamp) == current_stamp {
+            if self.open(file).map(|it| it.stamp) == current_stamp {
                 continue;
             }
-            let Ok(page) = self.read(path) else {
+            let Ok(page) = self.read(file) else {
                 continue; // the old page is used until the file is written completely
             };
             let mut pages = self.pages.write().unwrap_or_else(PoisonError::into_inner);
@@ -98,9 +116,9 @@ impl ErrorPages {
     }
 
     /// Reads a page from its file, if that is usable.
-    fn read(&self, path: &Path) -> Result<Option<ErrorPage>, FileChanging> {
+    fn read(&self, page: &PageFile) -> Result<Option<ErrorPage>, FileChanging> {
         let Some(file) = self
-            .open(path)
+            .open(page)
             .filter(|file| file.stamp.len <= PAGE_LEN_MAX)
         else {
             return Ok(None);
@@ -115,7 +133,7 @@ impl ErrorPages {
         if !file.unchanged() {
             return Err(FileChanging);
         }
-        let name = path.as_os_str().as_encoded_bytes();
+        let name = page.path.as_os_str().as_encoded_bytes();
         let content_type = mime::content_type(name, &self.types).into();
         let stamp = file.stamp;
         Ok(read.ok().map(|()| ErrorPage {
@@ -126,9 +144,9 @@ impl ErrorPages {
     }
 
     /// Opens a page's file like for a request, so that it can't be outside of the site.
-    fn open(&self, path: &Path) -> Option<OpenFile> {
-        let folder = SiteFolder::open(&self.base, Path::new(""), self.symlinks).ok()?;
-        match folder.find(path).ok()?.target {
+    fn open(&self, page: &PageFile) -> Option<OpenFile> {
+        let folder = SiteFolder::open(&page.folder, Path::new(""), self.symlinks).ok()?;
+        match folder.find(&page.path).ok()?.target {
             PathTarget::File(file) => Some(file),
             PathTarget::Folder => None,
         }

@@ -77,7 +77,7 @@ pub(super) const ERROR_PAGES: TableReference = TableReference {
     header: "[site.error_pages]",
     title: "error pages",
     intro: r"
-Files for the statuses 400 to 599. Each key is a status, or `4xx` or `5xx` for all others of the hundred, each value a path under the root. A site without `root` has the built-in pages
+Files for the statuses 400 to 599. Each key is a status, or `4xx` or `5xx` for all others of the hundred, each value the path of a file of the site, also below an [alias](site-alias.md). Without the file, or in a site without `root`, errors have the built-in pages
 only.",
     context: "",
     with_lines: &[],
