@@ -103,6 +103,7 @@ pub(crate) fn rewrite(section: ConfigSection<'_>) -> Vec<(RewriteConfig, KeyPosi
         .as_ref()
         .and_then(|item| rewrite_target(item, scope));
     let missing = section.flag("missing", false);
+    let exists = section.flag("exists", false);
     let conditions = conditions::conditions(&section);
     section.finish();
     let (Some(from), Some(to)) = (from, to) else {
@@ -112,6 +113,7 @@ pub(crate) fn rewrite(section: ConfigSection<'_>) -> Vec<(RewriteConfig, KeyPosi
         from,
         to: to.clone(),
         missing,
+        exists,
         conditions: conditions.clone(),
     });
     rewrites.map(|it| (it, position.clone())).collect()

@@ -278,7 +278,7 @@ impl FileLoader {
             let path = [&request.path, name.as_bytes()].concat();
             let trust = trust.filter(|_| !resolved.linked);
             // An index file that is a script is executed by its handler, and not sent.
-            if request.rules.has_route(&path) {
+            if request.rules.is_executed(&path) {
                 let kind = ObjectKind::Index(path.into(), request.key[..].into());
                 return Ok(ObjectArc::new(empty_object(kind, trust, checked_ms)));
             }

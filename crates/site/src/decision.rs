@@ -12,6 +12,7 @@ mod cross_origin;
 mod deferral;
 mod effects;
 mod facts;
+mod file_candidates;
 mod handler_request;
 mod handling;
 mod internal_redirect;
@@ -524,6 +525,14 @@ impl<W: Effects> RequestDecider<'_, W> {
             WaitEnd::File { body, loaded } => {
                 responder.exchange.body = body;
                 lookup.on_loaded(&context, loaded, responder)
+            }
+            WaitEnd::Candidate {
+                body,
+                candidate,
+                loaded,
+            } => {
+                responder.exchange.body = body;
+                lookup.on_candidate(&context, &candidate, &loaded, responder)
             }
             WaitEnd::Reply { route, reply } => {
                 lookup.on_reply(&context, route, reply.map(|reply| *reply), responder)

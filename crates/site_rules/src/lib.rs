@@ -102,10 +102,25 @@ impl SiteRules {
         routes.any(|pattern| self.patterns.is_routed(pattern))
     }
 
+    /// Whether a handler executes the file of a path instead of its content being sent. No route takes the files of internal
+    /// aliases, but a script there is no content either.
+    pub fn is_executed(&self, path: &[u8]) -> bool {
+        let is_internal = self.alias(path).is_some_and(|(alias, ..)| alias.internal);
+        if !is_internal {
+            return self.has_route(path);
+        }
+        let mut routes = self.config.routes.iter().filter(|it| !it.missing);
+        routes.any(|route| !route.pattern.is_absolute() && route.pattern.matches(path))
+    }
+
     /// Whether paths with encoded slashes or backslashes can be answered, although no file can have one.
     #[inline]
     pub fn allows_encoded_slashes(&self) -> bool {
-        !self.config.routes.is_empty() || !self.config.redirects.is_empty()
+        let has_fallback = || {
+            let mut rules = self.config.access.iter();
+            rules.any(|it| matches!(it.action, config::RuleAction::Fallback(_)))
+        };
+        !self.config.routes.is_empty() || !self.config.redirects.is_empty() || has_fallback()
     }
 }
 

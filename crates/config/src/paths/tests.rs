@@ -86,6 +86,7 @@ fn rewritten(from: PathSelector, to: &str, path: &[u8], query: Option<&str>) -> 
         from,
         to: template(to),
         missing: false,
+        exists: false,
         conditions: RequestConditions::default(),
     };
     let decoded = decoded(path);

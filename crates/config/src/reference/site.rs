@@ -172,7 +172,7 @@ precedence. For `Strict-Transport-Security` there is [`hsts`](site-tls.md).
 ## Order
 
 A request goes through the site in this order: [rules](site-rule.md), [redirects](site-redirect.md), [rewrites](site-rewrite.md),
-[routes](site-route.md), files. If there is no file: rewrites with `missing`, routes with `missing`, fallbacks of rules.
+[routes](site-route.md), files. If there is no file: rewrites with `exists`, then with `missing`, routes with `missing`, fallbacks of rules.
 `lowroad explain URL` shows each step for a URL.
 
 ## Names

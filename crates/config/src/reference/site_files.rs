@@ -144,7 +144,7 @@ longest path applies.",
             "internal",
             "boolean",
             "false",
-            "Clients get 404 for paths below it: only rewrites and [programs that name files in it](../programs.md#files-that-programs-name) lead there. Its content is served as files; no route takes it.",
+            "Clients get 404 for paths below it: only rewrites and [programs that name files in it](../programs.md#files-that-programs-name) lead there. Its content is served as files; no route takes it, and rewrites with `exists` or `missing` and fallbacks apply only where a rewrite has led there.",
         ),
     ],
     notes: r#"

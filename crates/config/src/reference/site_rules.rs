@@ -340,6 +340,12 @@ const REWRITE_KEYS: &[KeyReference] = &[
         "false",
         "Apply only if there is no such file, and no route without `missing` that takes the path.",
     ),
+    KeyReference::with_default(
+        "exists",
+        "boolean",
+        "false",
+        "Apply to GET and HEAD if there is a file at the new path, but none at the requested one, and no route without `missing` that takes it. With `missing`, a folder at the requested path has precedence.",
+    ),
 ];
 
 pub(super) const REWRITE: TableReference = TableReference {
@@ -353,6 +359,12 @@ pub(super) const REWRITE: TableReference = TableReference {
 ```toml
 [[site]]
 root = "/srv/app/public"
+
+# Pages without the end of their file names.
+[[site.rewrite]]
+regex = '^/docs/(.+)$'
+to = "/docs/$1.html"
+exists = true
 
 # Files are served, everything else goes to the application.
 [[site.rewrite]]
@@ -370,7 +382,7 @@ regex = '^/assets/(.+)\.[0-9a-f]{8}\.(css|js)$'
 to = "/assets/$1.$2"
 ```
 
-The order is: rules, redirects, rewrites, routes, files; and if there is no file: rewrites with `missing`, routes with `missing`, fallbacks. A request is
+The order is: rules, redirects, rewrites, routes, files; and if there is no file: rewrites with `exists`, rewrites with `missing`, routes with `missing`, fallbacks. A request is
 rewritten at most twice: once before anything is looked up, and once if nothing is found. So there are no loops.
 
 **Rules apply twice.** `[[site.rule]]` and `client_paths` apply to the requested path and then to the rewritten one: the request is refused if one of them is.

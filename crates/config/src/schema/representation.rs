@@ -89,6 +89,8 @@ pub struct RewriteConfig {
     pub to: Template,
     /// It applies only if no file is at the path, and no route takes the path regardless of files. Default false.
     pub missing: bool,
+    /// It applies only if there is a file at the new path, and none at the requested one. Default false.
+    pub exists: bool,
     /// Further conditions on requests.
     pub conditions: RequestConditions,
 }

@@ -251,3 +251,71 @@ fn invalid_alias_is_reported_by_check() {
     let told = check("[[site.alias]]\npath = \"/a/\"\nfolder = \"{}/root\"\n");
     assert!(told.contains("no problems"), "{told}");
 }
+
+/// The files of a location in front of an origin, as the import from nginx writes them.
+#[test]
+fn rewrite_to_internal_alias_has_folders_and_fallbacks() {
+    let files = [
+        "app/index.html",
+        "app/sub/index.html",
+        "app/scripts/index.php",
+        "app/page.html",
+        "down/50x.html",
+    ];
+    let place = Place::new(
+        &files,
+        "index = [\"index.html\", \"index.php\"]\n\
+         [site.error_pages]\n502 = \"/down/50x.html\"\n503 = \"/not/there.html\"\n\
+         [[site.alias]]\npath = \"/files\"\nfolder = \"{}/app\"\ninternal = true\n\
+         [[site.alias]]\npath = \"/down\"\nfolder = \"{}/down\"\ninternal = true\n\
+         [[site.rewrite]]\nfrom = \"/app/**\"\nto = \"/files/$1\"\n\
+         [[site.rewrite]]\nregex = \"^/files/(.*)$\"\nto = \"/files/$1.html\"\nexists = true\n\
+         [[site.rule]]\npattern = \"/files/r/**\"\nfallback = \"/files/index.html\"\n\
+         [[site.route]]\npattern = \"*.php\"\nfastcgi = \"127.0.0.1:1\"\n\
+         [[site.route]]\npattern = \"/**\"\norigin = \"http://127.0.0.1:1\"\nintercept_errors = true\n",
+    );
+    for (path, expected) in [
+        ("/app/", "app/index.html"),
+        ("/app/sub/", "app/sub/index.html"),
+        ("/app/sub", "301"),
+        ("/app/page", "app/page.html"),
+        ("/app/none", "404"),
+        ("/app/r/x", "app/index.html"),
+        // A script is no content.
+        ("/app/scripts/", "404"),
+        ("/files/index.html", "404"),
+        ("/files/r/x", "404"),
+    ] {
+        assert_eq!(place.body_or_status(path), expected, "{path}");
+    }
+    assert_eq!(
+        place.get("/app/sub?x=1").field("location"),
+        Some("/app/sub/?x=1")
+    );
+    // The page is in the folder of an alias.
+    let failed = place.get("/other");
+    assert_eq!((failed.status, &failed.text()[..]), (502, "down/50x.html"));
+}
+
+#[test]
+fn missing_error_page_is_a_warning() {
+    let printed = check("[site.error_pages]\n404 = \"/none.html\"\n");
+    assert!(
+        printed.contains("none.html is not a file, so errors have the built-in page"),
+        "{printed}"
+    );
+    let place = Place::new(&[], "[site.error_pages]\n404 = \"/none.html\"\n");
+    assert_eq!(place.get("/x").status, 404);
+}
+
+#[test]
+fn path_with_encoded_slash_has_the_fallback_of_missing_files() {
+    let place = Place::new(
+        &["root/index.html"],
+        "[[site.rule]]\npattern = \"/app/**\"\nfallback = \"/index.html\"\n",
+    );
+    assert_eq!(place.body_or_status("/app/a%2Fb"), "root/index.html");
+    for path in ["/a%2Fb", "/app/..%2Fx", "/app/a%00"] {
+        assert_eq!(place.body_or_status(path), "400", "{path}");
+    }
+}

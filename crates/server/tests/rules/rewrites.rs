@@ -1,7 +1,7 @@
 //! Rewrites and redirects, with globs and regular expressions.
 
-use lowroad_testkit::TempFolder;
 use lowroad_testkit::origin::TestOrigin;
+use lowroad_testkit::{TempFolder, wait_until};
 
 use crate::place::{Place, SAY, basic, by_http2, check, program, users};
 
@@ -17,10 +17,14 @@ const FILES: [&str; 7] = [
 
 /// A site with the program `say.cgi`, which returns its request.
 fn with_program(lines: &str) -> Place {
+    with_program_and(&FILES, lines)
+}
+
+fn with_program_and(files: &[&str], lines: &str) -> Place {
     let folder = TempFolder::new();
     program(&folder, "root/say.cgi", SAY);
     let route = "[[site.route]]\npattern = \"*.cgi\"\ncgi = true\n";
-    Place::after(folder, &FILES, &format!("{lines}{route}"))
+    Place::after(folder, files, &format!("{lines}{route}"))
 }
 
 #[test]
@@ -110,6 +114,61 @@ fn rewrite_sends_missing_paths_to_a_front_controller() {
     assert_eq!(client.response().text(), said);
     client.send("POST /a.txt HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello");
     assert_eq!(client.response().status, 405);
+}
+
+#[test]
+fn rewrite_applies_if_its_target_is_a_file() {
+    let files = [
+        "root/blog.html",
+        "root/blog/index.html",
+        "root/both.html",
+        "root/both.htm",
+        "root/docs.htm",
+        "root/docs/index.html",
+        "root/exact",
+        "root/exact.html",
+        "root/secret.html",
+    ];
+    let place = with_program_and(
+        &files,
+        "[[site.rewrite]]\nregex = \"^/(.*)$\"\nto = \"/$1.html\"\nexists = true\n\
+         [[site.rewrite]]\nregex = \"^/(.*)$\"\nto = \"/$1.htm\"\nexists = true\nmissing = true\n\
+         [[site.rewrite]]\nfrom = \"/front/**\"\nto = \"/say.cgi?q=$1\"\nmissing = true\n\
+         [[site.rule]]\npattern = \"/secret.html\"\ndeny = 403\n",
+    );
+    // Twice: the second time, all objects are stored.
+    for _ in 0..2 {
+        for (path, expected) in [
+            ("/exact", "root/exact"),
+            ("/blog", "root/blog.html"),
+            ("/blog/", "root/blog/index.html"),
+            ("/both", "root/both.html"),
+            // The folder has precedence over a rewrite with `missing`.
+            ("/docs", "301"),
+            ("/docs/none", "404"),
+            ("/secret", "403"),
+            ("/none", "404"),
+            ("/a%2Fb", "400"),
+            (
+                "/front/x",
+                "GET uri=/front/x query=q=x script=/say.cgi info=",
+            ),
+        ] {
+            assert_eq!(place.body_or_status(path), expected, "{path}");
+        }
+    }
+    let mut client = place.server.connect();
+    client.send("HEAD /blog HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.response_to_head().status, 200);
+    client.send("POST /blog HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx");
+    assert_eq!(client.response().status, 405);
+    let explained = place.explain("/blog");
+    assert!(explained.contains("^/(.*)$ to /blog.html\n"), "{explained}");
+    // A file that is created later is found.
+    place.folder.file("root/none.html", "new");
+    wait_until("the new file", || {
+        (place.body_or_status("/none") == "new").then_some(())
+    });
 }
 
 #[test]

@@ -14,6 +14,7 @@ use lowroad_response_cache::storage::{HitKind, StoredResponse};
 use lowroad_routes::routes::Route;
 use lowroad_store::disk_cache::RecallOutcome;
 
+use super::file_candidates::FileCandidate;
 use crate::access::RequestOutcome;
 
 /// The event for which a deferred request waits.
@@ -22,6 +23,13 @@ pub enum WaitReason {
     File {
         /// The request's body.
         body: Option<BodyReceiver>,
+    },
+    /// A helper looks for a file at the target of a rewrite.
+    Candidate {
+        /// The request's body.
+        body: Option<BodyReceiver>,
+        /// The target.
+        candidate: FileCandidate,
     },
     /// A handler's response.
     Program {
@@ -96,6 +104,15 @@ pub enum WaitEnd<'w> {
         /// The file, or its absence.
         loaded: LoadOutcome,
     },
+    /// A helper has looked for a file at the target of a rewrite.
+    Candidate {
+        /// The request's body.
+        body: Option<BodyReceiver>,
+        /// The target.
+        candidate: FileCandidate,
+        /// The file, or its absence.
+        loaded: LoadOutcome,
+    },
     /// A handler has responded or failed.
     Reply {
         /// The route of the handler.
@@ -161,7 +178,9 @@ impl WaitReason {
     /// The outcome that is logged if the client disconnects during this wait: that of the part that was working.
     pub fn abandoned(&self, request: &Request<'_>) -> RequestOutcome {
         match self {
-            WaitReason::File { .. } | WaitReason::Disk { .. } => RequestOutcome::Miss,
+            WaitReason::File { .. } | WaitReason::Candidate { .. } | WaitReason::Disk { .. } => {
+                RequestOutcome::Miss
+            }
             WaitReason::Program { route, .. } if !route.is_origin => RequestOutcome::Program,
             // The response to another method is never stored.
             WaitReason::Program { route, .. }
@@ -186,6 +205,13 @@ impl WaitReason {
                 body: body.take(),
                 loaded,
             },
+            (WaitReason::Candidate { body, candidate }, Some(HandlerOutcome::Loaded(loaded))) => {
+                WaitEnd::Candidate {
+                    body: body.take(),
+                    candidate: candidate.clone(),
+                    loaded,
+                }
+            }
             (WaitReason::Program { route, .. }, Some(HandlerOutcome::Reply(reply))) => {
                 WaitEnd::Reply { route, reply }
             }

@@ -58,9 +58,15 @@ pub fn handle_admitted<W: Effects>(
         let route = site
             .routes
             .find_slash_route(&context.matches, &responder.condition_input());
-        return match route.filter(|route| route.accepts_method(responder.request.method)) {
-            Some(route) => lookup.answer_from_route(context, path, route, responder),
-            None => {
+        let route = route.filter(|route| route.accepts_method(responder.request.method));
+        // No file can have the path, so it is one of a missing file.
+        let fallback = context.fallback(responder).filter(|_| is_get_or_head);
+        return match (route, fallback) {
+            (Some(route), _) => lookup.answer_from_route(context, path, route, responder),
+            (None, Some((rule, path))) => {
+                lookup.serve_fallback(context, rule, path.as_bytes(), responder)
+            }
+            (None, None) => {
                 lookup
                     .effects
                     .trace(TraceEvent::BadTarget(RequestRefusal::PathSlash.as_str()));

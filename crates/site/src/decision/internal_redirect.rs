@@ -104,7 +104,8 @@ impl<'a> RequestContext<'a> {
             let rewrite = rewrites.get(number)?;
             // Rewrites for missing files are applied after files and routes, all other rewrites before files and
             // routes.
-            if rewrite.missing != missing
+            if rewrite.exists
+                || rewrite.missing != missing
                 || !self.rewrite_is_met(number, &responder.condition_input())
             {
                 return None;
@@ -117,6 +118,33 @@ impl<'a> RequestContext<'a> {
         })
     }
 
+    /// The rewrite number `first` or a later one that applies if there is a file at its target. `is_folder` if there is a
+    /// folder at the path.
+    pub fn file_rewrite(
+        &self,
+        first: usize,
+        is_folder: bool,
+        responder: &RequestResponder<'_, '_>,
+    ) -> Option<(usize, RewriteMatch<'a>)> {
+        let stage = self.rewritten_target.map(|rewritten| rewritten.stage);
+        if stage == Some(RewriteStage::Final) || self.is_fallback {
+            return None;
+        }
+        let rewrites = &self.site.rules.config.rewrites;
+        let mut numbers = self.matches.rewrites().filter(|number| *number >= first);
+        numbers.find_map(|number| {
+            let rule = rewrites.get(number)?;
+            let applies = rule.exists && !(rule.missing && is_folder);
+            if !applies || !self.rewrite_is_met(number, &responder.condition_input()) {
+                return None;
+            }
+            let target = rule.target(self.request_path(), &self.facts(responder))?;
+            let method = responder.request.method;
+            let target = rewrite_target(target, self, method, RewriteStage::Final);
+            Some((number, RewriteMatch { rule, target }))
+        })
+    }
+
     /// Whether a rewrite or a handler has set the path.
     fn is_redirected(&self) -> bool {
         let rewritten = self.rewritten_target;
@@ -126,6 +154,12 @@ impl<'a> RequestContext<'a> {
     /// Whether internal routes may answer: the path was set by the server, or replaces that of a missing file.
     pub fn is_set_by_server(&self) -> bool {
         self.is_fallback || self.is_redirected()
+    }
+
+    /// Whether a rewrite has set the path, and no program.
+    pub fn is_set_by_rewrite(&self) -> bool {
+        let rewritten = self.rewritten_target;
+        self.is_redirected() && rewritten.is_some_and(|it| !it.is_from_handler())
     }
 
     /// Whether the path is below an internal alias.

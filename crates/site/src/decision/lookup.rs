@@ -122,7 +122,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
         self.effects.trace(TraceEvent::Found(context, base));
         let identity = match &base.kind {
             ObjectKind::Representation(representation) => representation,
-            other => return self.answer_without_file(context, other, logged, responder),
+            _ => return self.answer_without_file(context, base, logged, responder),
         };
         if !matches!(responder.request.method, Method::Get | Method::Head) {
             return generated_response(responder.other_method(context.site_path()));
@@ -176,8 +176,26 @@ impl<W: Effects> ResponseLookup<'_, W> {
         }
     }
 
-    /// Answers a request for a path without a file: for a folder, or for nothing, unless a handler is responsible.
+    /// Answers a request for a path without a file: with the file of another path, if a rewrite leads to one.
     fn answer_without_file(
+        &mut self,
+        context: &RequestContext<'_>,
+        original: &ObjectArc,
+        logged: Logged,
+        responder: &mut RequestResponder<'_, '_>,
+    ) -> RequestDecision {
+        let is_rewritable = !context.is_internal() || context.is_set_by_rewrite();
+        if context.site.has_internal_redirects
+            && is_rewritable
+            && let Some(decision) = self.answer_with_candidate(context, original, 0, responder)
+        {
+            return decision;
+        }
+        self.answer_missing(context, &original.kind, logged, responder)
+    }
+
+    /// Answers a request for a folder, or for nothing, unless a handler is responsible.
+    pub(super) fn answer_missing(
         &mut self,
         context: &RequestContext<'_>,
         kind: &ObjectKind,
@@ -186,6 +204,30 @@ impl<W: Effects> ResponseLookup<'_, W> {
     ) -> RequestDecision {
         // An internal path can only name a file: routes, rewrites and fallbacks do not apply.
         if context.site.has_internal_redirects && context.is_internal() {
+            if let (ObjectKind::Folder(_), Some(location)) = (kind, client_folder(context)) {
+                let redirect = RedirectTarget {
+                    location,
+                    status: StatusCode::MOVED_PERMANENTLY,
+                    is_cacheable: true,
+                };
+                let status = responder.redirect(context.site_path(), &redirect);
+                return RequestDecision::Answered(status, logged);
+            }
+            let is_missing = matches!(
+                kind,
+                ObjectKind::NoIndex(_) | ObjectKind::Refused(StatusCode::NOT_FOUND, _)
+            );
+            // The rewrite that led here may have rules for missing files.
+            if is_missing && context.is_set_by_rewrite() {
+                if let Some(rewrite) = context.rewrite(true, responder) {
+                    return internal_redirect::continue_rewritten(
+                        self, context, rewrite, responder,
+                    );
+                }
+                if let Some((rule, path)) = context.fallback(responder) {
+                    return self.serve_fallback(context, rule, path.as_bytes(), responder);
+                }
+            }
             let status = match kind {
                 ObjectKind::Refused(status, _) => *status,
                 _ => StatusCode::NOT_FOUND,
@@ -264,7 +306,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
 
     /// Answers with the replacement for a missing file. Downstream caches would store the replacement with the
     /// requested path and are not notified if it changes.
-    fn serve_fallback(
+    pub fn serve_fallback(
         &mut self,
         context: &RequestContext<'_>,
         rule: &AccessRule,
@@ -288,7 +330,9 @@ impl<W: Effects> ResponseLookup<'_, W> {
             rewritten_target: context.rewritten_target,
         };
         let routes = &context.site.routes;
-        if let Ok(Some(route)) = routes.find_route(&context.matches, &responder.condition_input())
+        if !context.is_internal()
+            && let Ok(Some(route)) =
+                routes.find_route(&context.matches, &responder.condition_input())
             && route.accepts_method(responder.request.method)
         {
             return self.answer_from_route(&context, path, route, responder);
@@ -327,6 +371,16 @@ impl<W: Effects> ResponseLookup<'_, W> {
             ),
         }
     }
+}
+
+/// The requested path with a slash at its end, if a rewrite has led it to a folder. The path of the folder itself may be one
+/// that clients can't request.
+fn client_folder(context: &RequestContext<'_>) -> Option<Vec<u8>> {
+    let rewritten = context
+        .rewritten_target
+        .filter(|it| !it.is_from_handler())?;
+    let (_, path) = rewritten.client_target();
+    (!path.ends_with(b"/")).then(|| folder_location(path, context.query))
 }
 
 fn folder_location(path: &[u8], query: Option<&[u8]>) -> Vec<u8> {
