@@ -109,7 +109,7 @@ impl ConfigTable {
     fn refusal(&self, refused: Option<usize>) -> ConfigTable {
         let name = match &*self.header {
             "[[site.route]]" => "pattern = ",
-            "[[site.redirect]]" => "from = ",
+            "[[site.redirect]]" | "[[site.rewrite]]" => "from = ",
             _ => "",
         };
         let mut keys = self.keys.iter().enumerate();
@@ -120,15 +120,33 @@ impl ConfigTable {
         ConfigTable::new("[[site.rule]]")
             .comment("Until the refused key or table is mended.")
             .optional_key("pattern", pattern)
+            .optional_key("variable", self.path_condition(refused))
             .key("deny", "503")
     }
 
-    /// The rule that closes the paths of a disabled table. A redirect protects at most the paths that it takes away.
+    /// The condition on the path of a rewrite with an expression that the parser accepts.
+    fn path_condition(&self, refused: Option<usize>) -> Option<String> {
+        let mut keys = self.keys.iter().enumerate();
+        let regex = keys.find_map(|(index, key)| {
+            let is_usable = self.header == "[[site.rewrite]]" && refused != Some(index);
+            key.text.strip_prefix("regex = ").filter(|_| is_usable)
+        })?;
+        // The value keeps its quotes.
+        let (quote, rest) = regex.split_at_checked(1)?;
+        Some(format!("{quote}$path=~{rest}"))
+    }
+
+    /// The rule that closes the paths of a disabled table. A redirect protects at most the paths that it takes away, and a
+    /// rewrite for missing files none.
     fn closing_rule(&self, refused: Option<usize>) -> Option<ConfigTable> {
         let rule = self.refusal(refused);
         match &*self.header {
             "[site.tls]" | "[[site.route]]" => Some(rule),
             "[[site.redirect]]" => rule.has_key("pattern").then_some(rule),
+            "[[site.rewrite]]" => {
+                let is_for_missing = self.has_key("missing") || self.has_key("exists");
+                (!is_for_missing).then_some(rule)
+            }
             _ => None,
         }
     }

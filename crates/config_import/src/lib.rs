@@ -16,6 +16,7 @@
 pub mod caddy;
 mod checked;
 mod document;
+mod look_ahead;
 pub mod nginx;
 mod origin_tables;
 mod path_globs;

@@ -6,8 +6,10 @@ use crate::ConfigImport;
 use crate::checked::checked;
 
 mod blocks;
+mod condition_keys;
 mod definitions;
 mod directives;
+mod excepted_paths;
 mod include;
 mod level;
 mod lexer;
@@ -22,6 +24,8 @@ mod values;
 
 #[cfg(test)]
 mod protection_tests;
+#[cfg(test)]
+mod rewrite_tests;
 #[cfg(test)]
 mod tests;
 
@@ -40,7 +44,11 @@ use tree::{Directive, parse};
 pub fn import(file: &Path, prefix: Option<&Path>) -> Result<ConfigImport, SyntaxError> {
     let folder = config_folder(&absolute(file));
     let directives = IncludeReader::new(&folder).read(file)?;
-    Ok(translate(directives, file, folder, prefix))
+    let translation = Translation {
+        reads_files: true,
+        ..new_translation(folder, prefix)
+    };
+    Ok(translate(directives, file, translation))
 }
 
 /// Translates the text of a single file, without access to any file: its includes are left to do by hand.
@@ -49,29 +57,27 @@ pub fn import(file: &Path, prefix: Option<&Path>) -> Result<ConfigImport, Syntax
 /// A mistake in the syntax.
 pub fn import_text(text: &str, file: &Path) -> Result<ConfigImport, SyntaxError> {
     let directives = parse(text, file)?;
-    Ok(translate(
-        directives,
-        file,
-        config_folder(&absolute(file)),
-        None,
-    ))
+    let translation = new_translation(config_folder(&absolute(file)), None);
+    Ok(translate(directives, file, translation))
 }
 
 fn absolute(file: &Path) -> PathBuf {
     std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf())
 }
 
-fn translate(
-    mut directives: Vec<Directive>,
-    file: &Path,
-    folder: PathBuf,
-    prefix: Option<&Path>,
-) -> ConfigImport {
-    let mut translation = Translation {
+fn new_translation(folder: PathBuf, prefix: Option<&Path>) -> Translation {
+    Translation {
         root_prefix: prefix.map_or_else(|| default_prefix(&folder), Path::to_path_buf),
         prefix: folder,
         ..Translation::default()
-    };
+    }
+}
+
+fn translate(
+    mut directives: Vec<Directive>,
+    file: &Path,
+    mut translation: Translation,
+) -> ConfigImport {
     // Every directive has an entry from the start, so one that no function reads is reported, too.
     number_directives(&mut translation, &mut directives);
     let servers = read_servers(&mut translation, &directives);

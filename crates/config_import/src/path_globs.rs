@@ -7,6 +7,8 @@
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{Class, Hir, HirKind, Look};
 
+use crate::look_ahead::SplitExpression;
+
 /// The largest number of globs for one expression.
 const GLOBS_MAX: usize = 64;
 /// Single characters of a class that are listed as alternatives; larger classes become a wildcard.
@@ -25,7 +27,7 @@ pub struct PathGlobs {
     pub globs: Vec<String>,
     /// Globs of a negative look-ahead: paths that the expression excludes.
     pub exceptions: Vec<String>,
-    /// The same as an expression, for `/\.(?!NAME)`: no glob excludes a path with one such name and no other.
+    /// The same as an expression, if globs would exclude other paths, too: for `/\.(?!NAME)`, those with another hidden name.
     pub excepted_paths: Option<String>,
     /// Whether the globs match more paths than the expression.
     pub is_wider: bool,
@@ -47,25 +49,34 @@ impl PathGlobs {
 
     /// The globs of a regular expression; none if it can't be expressed.
     pub fn from_regex(regex: &str) -> Option<PathGlobs> {
-        let Some((before, excluded, after)) = look_ahead(regex) else {
-            return PathGlobs::from_plain_regex(regex);
-        };
-        let with = PathGlobs::from_plain_regex(&format!("{before}{after}"))?;
-        if !before.starts_with('^') || before.contains(['*', '+']) {
-            // The expression may match at one place of a path and exclude another one: `/.git/.well-known/`.
-            let excepted_paths = excepted_names(before, excluded);
-            return Some(PathGlobs {
-                is_wider: with.is_wider || excepted_paths.is_none(),
-                excepted_paths,
-                ..with
-            });
+        if let Some(split) = SplitExpression::parse(regex) {
+            return PathGlobs::from_split(&split);
         }
-        // The look-ahead excludes a path regardless of the text after it.
-        let without = PathGlobs::from_plain_regex(&format!("{before}(?:{excluded})"))?;
+        let (before, excluded, after) = look_ahead(regex)?;
+        let with = PathGlobs::from_plain_regex(&format!("{before}{after}"))?;
+        // The expression may match at one place of a path and exclude another one: `/.git/.well-known/`.
+        let excepted_paths = excepted_names(before, excluded);
         Some(PathGlobs {
-            exceptions: without.globs,
+            is_wider: with.is_wider || excepted_paths.is_none(),
+            excepted_paths,
             ..with
         })
+    }
+
+    fn from_split(split: &SplitExpression) -> Option<PathGlobs> {
+        let mut globs = PathGlobs::from_plain_regex(&split.expression)?;
+        for exception in &split.exceptions {
+            let without = PathGlobs::from_plain_regex(exception);
+            match without.filter(|it| !it.is_wider) {
+                Some(without) => globs.exceptions.extend(without.globs),
+                None => {
+                    globs.excepted_paths = Some(split.exceptions.join("|"));
+                    globs.exceptions.clear();
+                    break;
+                }
+            }
+        }
+        Some(globs)
     }
 
     fn from_plain_regex(regex: &str) -> Option<PathGlobs> {
@@ -389,6 +400,13 @@ mod tests {
         }
         let anchored = PathGlobs::from_regex(r"^/(?!public/).*\.sql$").expect("globs");
         assert_eq!(anchored.exceptions, ["/public/**"]);
+        // Globs of the exception would be wider, and exclude paths that the expression finds.
+        let classes = PathGlobs::from_regex(r"^/(?!v[0-9]+/)(?!a$).*\.sql$").expect("globs");
+        assert!(classes.exceptions.is_empty());
+        assert_eq!(
+            classes.excepted_paths.as_deref(),
+            Some("^/(?:v[0-9]+/)|^/(?:a$)")
+        );
         // Other expressions match at several places of a path, and their exceptions are not kept.
         for regex in [r"/private(?!/pub)", r"^/.*/x(?!y)", r"/\.(?!a.*b)"] {
             let found = PathGlobs::from_regex(regex).expect(regex);

@@ -185,7 +185,7 @@ fn merge(conditions: &mut Conditions, others: &Conditions) -> Option<()> {
 }
 
 /// The condition that a path matches one of the patterns.
-fn path_condition(patterns: &[String]) -> String {
+pub fn path_condition(patterns: &[String]) -> String {
     let expressions: Vec<String> = patterns.iter().map(|it| pattern_regex(it)).collect();
     match &expressions[..] {
         [expression] => format!("$path=~{expression}"),
@@ -198,9 +198,15 @@ const EXPRESSION_LEN_MAX: usize = 800;
 
 /// The value of `not` for the paths of patterns; none without patterns.
 pub fn exception(patterns: &[String]) -> Option<String> {
-    let tables = pattern_groups(patterns)
-        .map(|group| format!("{{ variable = {} }}", quoted(&path_condition(&group))));
-    one_or_list(tables.collect())
+    one_or_list(exception_tables(patterns))
+}
+
+/// The tables of conditions that hold for the paths of patterns.
+pub fn exception_tables(patterns: &[String]) -> Vec<String> {
+    let groups = pattern_groups(patterns);
+    groups
+        .map(|group| format!("{{ variable = {} }}", quoted(&path_condition(&group))))
+        .collect()
 }
 
 /// Patterns in groups, each short enough for one condition.
@@ -228,7 +234,7 @@ fn pattern_groups(patterns: &[String]) -> impl Iterator<Item = Vec<String>> {
 }
 
 /// The value of `not` for exceptions, written as tables; none without any.
-fn one_or_list(mut tables: Vec<String>) -> Option<String> {
+pub fn one_or_list(mut tables: Vec<String>) -> Option<String> {
     match tables.len() {
         0 | 1 => tables.pop(),
         _ => Some(format!("[{}]", tables.join(", "))),
@@ -237,14 +243,14 @@ fn one_or_list(mut tables: Vec<String>) -> Option<String> {
 
 /// An expression for the paths of a pattern.
 pub fn pattern_regex(pattern: &str) -> String {
-    let (flags, glob) = match pattern.strip_prefix("(?i)") {
-        Some(glob) => ("(?i)", glob),
-        None => ("", pattern),
-    };
-    let escaped = glob_regex(glob);
-    match glob.starts_with('/') {
-        true => format!("{flags}^{escaped}$").replace(".*$", ""),
-        false => format!("{flags}(?:^|/){escaped}$"),
+    if let Some(glob) = pattern.strip_prefix("(?i)") {
+        // Alternatives after it keep their case.
+        return format!("(?i:{})", pattern_regex(glob));
+    }
+    let escaped = glob_regex(pattern);
+    match pattern.starts_with('/') {
+        true => format!("^{escaped}$").replace(".*$", ""),
+        false => format!("(?:^|/){escaped}$"),
     }
 }
 

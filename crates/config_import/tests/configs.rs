@@ -255,7 +255,7 @@ fn maps_become_tables_and_their_variables_are_used() {
     assert_eq!((bad.entries.find(b""), &bad.default[..]), (Some("1"), "0"));
     assert_eq!(kind.entries.find(b"x.a.example"), Some("a"));
     let site = &config.sites[0];
-    assert_eq!(site.redirects[0].to.as_str(), "$map_moved");
+    assert_eq!(site.redirects[0].to.as_str(), "$map_moved?");
     assert_eq!(site.access[0].action, RuleAction::Deny(403));
     assert_eq!(site.access[0].conditions.variables.len(), 1);
     assert_eq!(site.headers[0].set[0].1.as_str(), "$map_kind $header_x_a");

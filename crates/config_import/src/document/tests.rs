@@ -146,3 +146,30 @@ fn line_ends_begin_no_lines_of_the_configuration() {
         "{text}"
     );
 }
+
+#[test]
+fn refused_rewrites_refuse_their_paths() {
+    for (key, value, rule) in [
+        ("from", "\"/a/**\"", "pattern = \"/a/**\"\ndeny = 503\n"),
+        (
+            "regex",
+            "'^/a\\.b'",
+            "variable = '$path=~^/a\\.b'\ndeny = 503\n",
+        ),
+    ] {
+        let mut document = ConfigDocument::default();
+        document.push(ConfigTable::essential("[[site]]").key("a", "1"));
+        let rewrite = ConfigTable::new("[[site.rewrite]]").key(key, value);
+        document.push(rewrite.key("to", "7"));
+        assert_eq!(document.disable_line(6, "to: no path"), Some(Vec::new()));
+        let text = document.to_text();
+        assert!(text.contains(rule), "{text}");
+    }
+    // Without it, missing files are missing.
+    let mut document = ConfigDocument::default();
+    let rewrite = ConfigTable::new("[[site.rewrite]]").key("missing", "true");
+    document.push(ConfigTable::essential("[[site]]").key("a", "1"));
+    document.push(rewrite.key("to", "7"));
+    document.disable_line(6, "to: no path");
+    assert!(!document.to_text().contains("deny"));
+}

@@ -1,11 +1,12 @@
 //! Reads the blocks of a configuration into servers and locations.
 
+use super::condition_keys::ConditionKeys;
 use super::definitions::definition;
 use super::directives::{condition, translate};
 use super::include::flat;
 use super::level::{Level, Translation};
 use super::servers::{Server, read_server, server_of_snippet};
-use super::settings::{ConditionalRefusal, LevelSettings, LocationContent, RequestCondition};
+use super::settings::{ConditionalRefusal, LevelSettings, LocationContent};
 use super::tree::Directive;
 use crate::report::{DirectiveOutcome, ReportEntry, unread};
 use crate::toml_values::list;
@@ -195,13 +196,11 @@ fn limit_except(level: &mut Level<'_>, directive: &Directive) {
     if allowed.iter().any(|it| it == "GET") {
         allowed.push("HEAD".to_string());
     }
-    let condition = RequestCondition {
-        key: "not".to_string(),
-        value: format!("{{ methods = {} }}", list(&allowed)),
-    };
+    let mut conditions = ConditionKeys::default();
+    conditions.except(format!("{{ methods = {} }}", list(&allowed)));
     let refusals = &mut level.settings.access.conditional_refusals;
     refusals.push(ConditionalRefusal {
-        condition,
+        conditions,
         status: 403,
     });
     let children = flat(directive.children());

@@ -18,11 +18,13 @@ mod logs;
 mod process;
 mod proxy;
 mod refusals;
+mod targets;
 mod tls;
 mod upstream;
 
-pub use changes::{change_of, is_to_https, strip_own_host};
+pub use changes::selected_paths;
 pub use conditions::condition;
+pub use targets::{change_of, is_to_https, own_host, returned, returned_url, strip_own_host};
 pub use upstream::upstream_directive;
 
 /// The treatment of a directive.

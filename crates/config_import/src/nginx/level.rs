@@ -87,6 +87,15 @@ pub struct Translation {
     pub prefix: std::path::PathBuf,
     /// The folder of relative roots, which nginx calls prefix.
     pub root_prefix: std::path::PathBuf,
+    /// Whether files may be accessed, as those of the configuration are.
+    pub reads_files: bool,
+}
+
+impl Translation {
+    /// Whether a folder of the configuration is not on this machine, as far as that may be examined.
+    pub fn lacks_folder(&self, path: &str) -> bool {
+        self.reads_files && !path.contains('{') && !std::path::Path::new(path).is_dir()
+    }
 }
 
 /// A block in translation.

@@ -7,6 +7,7 @@ use super::settings::{LevelSettings, LocationContent};
 use super::tree::Directive;
 use crate::path_globs::PathGlobs;
 use crate::report::DirectiveOutcome;
+use crate::request_selector::globs_regex;
 
 /// The order in which locations are compared with a path: by this rank, then prefixes by their length, then by place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,6 +47,30 @@ pub struct Location {
     pub comment: String,
 }
 
+impl Location {
+    /// Patterns of Lowroad for its paths.
+    pub fn patterns(&self) -> Vec<String> {
+        self.globs.globs.iter().map(|it| self.pattern(it)).collect()
+    }
+
+    /// A glob of it as a pattern.
+    pub fn pattern(&self, glob: &str) -> String {
+        match self.ignores_case && glob.contains(|it: char| it.is_ascii_alphabetic()) {
+            true => format!("(?i){glob}"),
+            false => glob.to_string(),
+        }
+    }
+
+    /// An expression for its paths, with the path without its first slash as capture.
+    pub fn capturing_regex(&self) -> String {
+        let regex = globs_regex(&self.globs.globs);
+        match self.ignores_case {
+            true => format!("(?i){regex}"),
+            false => regex,
+        }
+    }
+}
+
 /// Reads a location and those in it. Inner locations come before the outer one.
 pub fn read_location(
     translation: &mut Translation,
@@ -56,6 +81,7 @@ pub fn read_location(
 ) {
     let mut settings = settings.clone();
     settings.access.refusal = None;
+    settings.access.refusal_text.clear();
     let Some(mut location) = location_paths(directive, outer) else {
         let way = "its expression has no equal pattern; write the paths as globs";
         by_hand(translation, directive, way);
@@ -68,12 +94,22 @@ pub fn read_location(
     let children = flat(directive.children());
     (location.settings, location.content) = location_directives(translation, &children, settings);
     let mut difference = String::new();
-    if location.globs.is_wider {
+    // Fields of files have a condition with the expression.
+    let has_files_only = matches!(
+        &location.content,
+        LocationContent {
+            proxy: None,
+            fastcgi: None,
+            try_files: None,
+            alias: None,
+            has_root: false,
+            ..
+        }
+    );
+    let is_exact =
+        has_files_only && !location.settings.access.is_closed() && location.exact_keys().is_some();
+    if location.globs.is_wider && !is_exact {
         difference = "the globs match more paths than the expression".to_string();
-    } else if directive.arg(0) == "~*"
-        && location.text.contains(|it: char| it.is_ascii_alphabetic())
-    {
-        difference = "paths are compared case-sensitively".to_string();
     }
     translation
         .report

@@ -24,6 +24,11 @@ pub fn resolve_missing_files(server: &mut Server, translation: &mut Translation)
             }
         } else if let Some(fallback) = location.settings.missing_fallback.take() {
             used.insert(fallback.entry);
+            if location.settings.access.refusal == Some(404) {
+                let difference = "not for paths that a rule refuses with 404";
+                let report = &mut translation.report;
+                report.note_difference(fallback.entry, difference);
+            }
             use_fallback(location, fallback);
         }
     }

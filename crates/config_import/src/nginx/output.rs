@@ -6,15 +6,19 @@ use crate::document::{ConfigDocument, ConfigTable};
 use crate::report::DirectiveOutcome;
 
 use super::directives::is_to_https;
+use super::excepted_paths::resolve_excepted_paths;
 use super::level::Translation;
 use super::locations::{Location, LocationRank, sort_locations};
 use super::missing_files::resolve_missing_files;
 use super::servers::Server;
-use super::settings::LocationContent;
+use super::settings::{HostRedirect, LocationContent, Sourced};
 use crate::path_globs::PathGlobs;
 
 mod access;
 mod fields;
+mod kept_paths;
+mod layout;
+mod located_change;
 mod logs;
 mod origins;
 mod redirects;
@@ -49,6 +53,7 @@ pub fn write_config(
     for (server, _) in &mut servers {
         redirects::close_untranslated_redirects(server, translation);
         add_root_location(server);
+        resolve_excepted_paths(server, translation);
         resolve_missing_files(server, translation);
         close_internal_locations(server, translation);
     }
@@ -272,10 +277,10 @@ fn add_root_location(server: &mut Server) {
     });
 }
 
-/// The names that `if ($host = …)` redirects, each with its target.
-fn redirected_names(server: &Server) -> Vec<(Vec<String>, String, usize)> {
+/// The names that `if ($host = …)` redirects, each with its redirect.
+fn redirected_names(server: &Server) -> Vec<(Vec<String>, &Sourced<HostRedirect>)> {
     let redirects = server.content.host_redirects.iter().map(|redirect| {
-        let (name, to) = &redirect.value;
+        let name = &redirect.value.name;
         let names = match name.strip_prefix('!') {
             Some(kept) => server
                 .names
@@ -285,14 +290,14 @@ fn redirected_names(server: &Server) -> Vec<(Vec<String>, String, usize)> {
                 .collect(),
             None => vec![name.clone()],
         };
-        (names, to.clone(), redirect.entry)
+        (names, redirect)
     });
-    redirects.filter(|(names, ..)| !names.is_empty()).collect()
+    redirects.filter(|(names, _)| !names.is_empty()).collect()
 }
 
-fn without_redirected_names(server: &Server) -> Server {
-    let mut server = server.clone();
-    for (names, ..) in redirected_names(&server) {
+fn without_redirected_names(all: &Server) -> Server {
+    let mut server = all.clone();
+    for (names, _) in redirected_names(all) {
         server.names.retain(|name| !names.contains(name));
     }
     server
@@ -300,7 +305,8 @@ fn without_redirected_names(server: &Server) -> Server {
 
 /// Writes a site for names that lead to another host.
 fn write_host_redirects(server: &Server, context: &SiteContext, document: &mut ConfigDocument) {
-    for (names, to, entry) in redirected_names(server) {
+    for (names, redirect) in redirected_names(server) {
+        let entry = redirect.entry;
         let mut redirecting = server.clone();
         redirecting.names = names;
         let mut table = ConfigTable::essential("[[site]]")
@@ -318,9 +324,10 @@ fn write_host_redirects(server: &Server, context: &SiteContext, document: &mut C
         }
         document.push(table);
         site::write_tls(&redirecting, context, document);
-        let table = ConfigTable::new("[[site.redirect]]")
-            .entry(entry)
-            .key("from", "\"/**\"");
-        document.push(table.key("to", crate::toml_values::quoted(&to)));
+        let HostRedirect { to, status, .. } = &redirect.value;
+        for (scheme, to) in redirects::targets(server, to) {
+            let table = redirects::redirect_table("from", "/**", &to, *status, entry);
+            document.push(table.optional_key("scheme", scheme.map(crate::toml_values::quoted)));
+        }
     }
 }

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use super::condition_keys::ConditionKeys;
 use crate::toml_values::quoted;
 
 /// A value with the report index of its directive.
@@ -75,6 +76,8 @@ pub struct AccessSettings {
     pub has_unknown_guard: bool,
     /// The status of `return`; 444 closes the connection.
     pub refusal: Option<u16>,
+    /// The text of that `return`.
+    pub refusal_text: String,
 }
 
 /// A condition of a rule, redirect or rewrite.
@@ -89,8 +92,8 @@ pub struct RequestCondition {
 /// A refusal under a condition on the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConditionalRefusal {
-    /// The condition.
-    pub condition: RequestCondition,
+    /// The conditions.
+    pub conditions: ConditionKeys,
     /// The status; 444 closes the connection.
     pub status: u16,
 }
@@ -276,11 +279,24 @@ pub struct PathChange {
     /// Only if there is no such file.
     pub is_missing: bool,
     /// Only for these requests.
-    pub condition: Option<RequestCondition>,
+    pub conditions: ConditionKeys,
+    /// Whether the location answers the new path, too: the flag `break`.
+    pub stays: bool,
     /// The directive.
     pub entry: usize,
     /// The directive as text, for a comment.
     pub comment: String,
+}
+
+/// The redirect of a host, or of all but one.
+#[derive(Clone, Debug)]
+pub struct HostRedirect {
+    /// The host; after `!` that of the exception.
+    pub name: String,
+    /// The target; its scheme may be `$scheme`.
+    pub to: String,
+    /// The status.
+    pub status: u16,
 }
 
 /// The way a server or location answers a request; not inherited.
@@ -310,8 +326,8 @@ pub struct LocationContent {
     pub is_other: bool,
     /// Whether the location has its own `root`.
     pub has_root: bool,
-    /// Hosts that `if` redirects to https, or to another host.
-    pub host_redirects: Vec<Sourced<(String, String)>>,
+    /// Hosts that `if` redirects to another host.
+    pub host_redirects: Vec<Sourced<HostRedirect>>,
     /// `if ($scheme = http)`
     pub redirects_to_https: bool,
     /// Whether a condition of a server without an equal refuses requests: all are refused.

@@ -479,12 +479,20 @@ fn texts_of_return_are_fixed_responses() {
     assert_eq!(patterns, ["/health"], "{}", import.text);
     assert_eq!(import.report.counts().by_hand, 0, "{}", import.report);
     for lines in [
-        // A status without content, and a text with a variable.
         "location = /a { return 204; }",
-        "location = /a { return 200 $cookie_a; }",
-        // Rules come before the routes of other locations, and before the refusals of the server.
-        "location / { return 200 ok; } location /api/ { proxy_pass http://127.0.0.1:1; }",
+        // The refusals of the server come first, as in nginx.
         "location = /a { return 200 ok; } if ($http_user_agent ~ bot) { return 403; }",
+        "location = /a { return 410 gone; }",
+    ] {
+        let (patterns, import) = import_server(lines);
+        assert_eq!(patterns, ["/a"], "{lines}: {}", import.text);
+        assert_eq!(import.report.counts().by_hand, 0, "{}", import.report);
+    }
+    for lines in [
+        // A text with a variable.
+        "location = /a { return 200 $cookie_a; }",
+        // Rules come before the routes of other locations.
+        "location / { return 200 ok; } location /api/ { proxy_pass http://127.0.0.1:1; }",
         "location = /a { if ($http_x_a) { return 403; } return 200 ok; }",
         "rewrite ^/old /new permanent; location = /a { return 200 ok; }",
     ] {

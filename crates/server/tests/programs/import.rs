@@ -150,10 +150,12 @@ GET http://proxy.example/a.txt
 GET http://proxy.example/docs/deep.txt
 ";
 
-struct Nginx(Child);
+/// nginx in front of a folder.
+pub struct Nginx(Child);
 
 impl Nginx {
-    fn start(folder: &TempFolder, address: SocketAddr) -> Option<Nginx> {
+    /// Starts nginx with the configuration `nginx.conf` of the folder.
+    pub fn start(folder: &TempFolder, address: SocketAddr) -> Option<Nginx> {
         let mut command = Command::new("/usr/sbin/nginx");
         command
             .arg("-p")
@@ -216,7 +218,8 @@ fn fill(folder: &TempFolder) {
     folder.file("passwords", format!("ann:{hash}\n"));
 }
 
-fn origin() -> TestOrigin {
+/// An origin that returns the request.
+pub fn origin() -> TestOrigin {
     TestOrigin::with_response(|request| {
         let host = request.field("host").unwrap_or_default().to_string();
         let body = format!("{} {} host={host}", request.method, request.target);
@@ -227,14 +230,16 @@ fn origin() -> TestOrigin {
     })
 }
 
-fn run(arguments: &[&str]) -> Output {
+/// Runs the program.
+pub fn run(arguments: &[&str]) -> Output {
     Command::new(PROGRAM)
         .args(arguments)
         .output()
         .expect("the program runs")
 }
 
-fn text(bytes: &[u8]) -> String {
+/// Bytes as text.
+pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 

@@ -16,6 +16,7 @@ mod hidden;
 mod host;
 mod import;
 mod import_caddy;
+mod import_sites;
 mod kept;
 mod kinds;
 mod paths;

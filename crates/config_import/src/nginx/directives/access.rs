@@ -215,6 +215,12 @@ fn connections(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome
                 .to_string(),
         );
     }
+    if level.is_location {
+        return DirectiveOutcome::ByHand(
+            "connections are limited for the whole server only; `concurrency` and `client_share` of a route limit its requests"
+                .to_string(),
+        );
+    }
     // nginx counts requests in progress of a location, this limit counts connections of the whole server.
     let value = directive.arg(1).to_string();
     level.set_process_key("limits", "connections_per_address_max", value, directive);

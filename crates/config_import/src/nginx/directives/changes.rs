@@ -1,9 +1,14 @@
 //! Redirects, rewrites and variables: `return`, `rewrite`, `set`.
 
 use super::process::not_a_value;
-use super::{Handling::NotNeeded, Handling::Translate, TableLine};
+use super::targets::{change_of, with_query};
+use super::{Handling::Translate, TableLine};
+use lowroad_config::PathExpression;
+
+use crate::look_ahead::{SplitExpression, without_look_arounds};
+use crate::nginx::condition_keys::ConditionKeys;
 use crate::nginx::level::Level;
-use crate::nginx::settings::{PathChange, Sourced};
+use crate::nginx::settings::{ConditionalRefusal, PathChange, Sourced};
 use crate::nginx::tree::Directive;
 use crate::report::DirectiveOutcome;
 
@@ -12,7 +17,7 @@ pub const TABLE: &[TableLine] = &[
     ("return", Translate(return_)),
     ("rewrite", Translate(rewrite)),
     ("set", Translate(set)),
-    ("break", NotNeeded("a request is rewritten once")),
+    ("break", Translate(end_of_rewrites)),
 ];
 
 fn return_(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
@@ -31,7 +36,13 @@ fn return_(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
             DirectiveOutcome::translated()
         }
         401 | 407 | 426 => refuse(level, 403, "403: the status needs further fields"),
-        400..=599 if status != 499 => refuse(level, status, ""),
+        400..=599 if status != 499 && text.contains('$') => {
+            refuse(level, status, "the text of the response is an error page")
+        }
+        400..=599 if status != 499 => {
+            level.settings.access.refusal_text = text;
+            refuse(level, status, "")
+        }
         _ => {
             level.content.is_other = true;
             level.content.respond = Some(Sourced {
@@ -54,7 +65,76 @@ fn rewrite(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
             level.content.changes.push(change);
             DirectiveOutcome::translated()
         }
-        Err(outcome) => outcome,
+        Err(outcome) => {
+            close_paths(level, directive.arg(0));
+            match outcome {
+                DirectiveOutcome::ByHand(way) => {
+                    DirectiveOutcome::ByHand(format!("its paths are refused until then: {way}"))
+                }
+                outcome => outcome,
+            }
+        }
+    }
+}
+
+/// Refuses the paths of a rewrite without an equal: it may lead them away from files that no client may get.
+fn close_paths(level: &mut Level<'_>, regex: &str) {
+    let regex = without_look_arounds(regex);
+    match ConditionKeys::from_match("$path", &regex) {
+        Some(conditions) => {
+            let refusals = &mut level.settings.access.conditional_refusals;
+            refusals.push(ConditionalRefusal {
+                conditions,
+                status: 503,
+            });
+        }
+        None if level.is_location => level.settings.access.has_unknown_guard = true,
+        None => level.content.has_unknown_guard = true,
+    }
+}
+
+/// `break`: the location keeps the path that the rewrites before have set.
+fn end_of_rewrites(level: &mut Level<'_>, _: &Directive) -> DirectiveOutcome {
+    let changes = level.content.changes.iter_mut();
+    for change in changes.filter(|it| level.is_location && it.status.is_none()) {
+        change.stays = true;
+    }
+    DirectiveOutcome::NotNeeded("a request is rewritten once".to_string())
+}
+
+impl PathChange {
+    /// The rewrite of an expression to a target, of a directive.
+    pub fn new(regex: String, to: String, directive: &Directive) -> PathChange {
+        PathChange {
+            regex,
+            to,
+            status: None,
+            is_missing: false,
+            conditions: ConditionKeys::default(),
+            stays: false,
+            entry: directive.id,
+            comment: directive.to_text(),
+        }
+    }
+}
+
+/// The paths of an expression of nginx; `None` if Lowroad's expressions and conditions can't select them.
+pub fn selected_paths(regex: &str) -> Option<SplitExpression> {
+    let split = SplitExpression::parse(regex)?;
+    let mut texts = std::iter::once(&split.expression).chain(&split.exceptions);
+    texts
+        .all(|it| PathExpression::parse(it).is_ok())
+        .then_some(split)
+}
+
+impl SplitExpression {
+    /// The conditions that the exceptions do not hold.
+    pub fn exception_keys(&self) -> ConditionKeys {
+        let mut keys = ConditionKeys::default();
+        for exception in &self.exceptions {
+            keys.except_path(exception);
+        }
+        keys
     }
 }
 
@@ -78,133 +158,18 @@ pub fn path_change(
         "" | "last" | "break" => None,
         _ => return Err(not_a_value()),
     };
-    let (regex, to) = change_of(directive.arg(0), &target).ok_or_else(|| {
-        DirectiveOutcome::ByHand(
-            "targets contain $1 to $9 and $query only, after the host".to_string(),
-        )
-    })?;
+    let way = "its expression has a look-around, a back-reference or the like: write it as a pattern with `not`";
+    let selected = selected_paths(directive.arg(0))
+        .ok_or_else(|| DirectiveOutcome::ByHand(way.to_string()))?;
+    let way = "targets contain $1 to $9 and $query only, after the host";
+    let (regex, to) = change_of(&selected.expression, &target)
+        .ok_or_else(|| DirectiveOutcome::ByHand(way.to_string()))?;
     Ok(PathChange {
-        regex,
-        to: if status.is_none() {
-            with_query(&to)
-        } else {
-            to
-        },
         status,
         is_missing,
-        condition: None,
-        entry: directive.id,
-        comment: directive.to_text(),
-    })
-}
-
-/// nginx appends the query of the request to that of a rewrite, unless the target ends in a question mark.
-fn with_query(to: &str) -> String {
-    match to.split_once('?') {
-        Some((_, query)) if !query.is_empty() && !query.contains("$query") => {
-            format!("{to}&$query")
-        }
-        _ => to.to_string(),
-    }
-}
-
-/// Expression and target in the notation of Lowroad; none if the target has other variables.
-pub fn change_of(regex: &str, target: &str) -> Option<(String, String)> {
-    let target = strip_own_host(target);
-    let mut regex = regex.replace("\\/", "/");
-    // `$args` is also the end of `$is_args$args`, so the longer text is replaced first.
-    let mut to = target
-        .replace("$is_args$args", "?$query")
-        .replace("$is_args$query_string", "?$query")
-        .replace("$args", "$query")
-        .replace("$query_string", "$query");
-    let whole_path = ["$request_uri", "$document_uri", "$uri"]
-        .into_iter()
-        .find(|name| to.contains(name));
-    if let Some(name) = whole_path {
-        // `$1` takes the place of the path, so it must capture all of it.
-        if !is_everything(&regex) {
-            return None;
-        }
-        regex = "^/(.*)$".to_string();
-        to = to.replace(name, "/$1");
-    } else if regex.starts_with("^(.") || regex.starts_with("(.") {
-        // The target begins with a slash, so the capture must not.
-        let is_whole = is_everything(&regex);
-        // The slash outside of the capture is the character that `.+` requires.
-        let rest = regex.trim_start_matches('^').replacen("(.+)", "(.*)", 1);
-        regex = if is_whole {
-            "^/(.*)$".to_string()
-        } else {
-            format!("^/{rest}")
-        };
-        to = with_slash(&to);
-    } else if is_everything(&regex) {
-        regex = "^/(.*)$".to_string();
-    }
-    let has_unknown = to.split('$').skip(1).any(|rest| {
-        !(rest.starts_with("query") || rest.starts_with(|it: char| it.is_ascii_digit()))
-    });
-    let is_complete = to.starts_with('/') || to.contains("://");
-    // `//host` would be a URL of another host (RFC 3986 §4.2).
-    (!has_unknown && is_complete && !to.starts_with("//")).then_some((regex, to))
-}
-
-/// Adds the slash to `$1` that the capture has lost.
-fn with_slash(to: &str) -> String {
-    let to = to.replace("$1", "/$1");
-    match to.split_once("://") {
-        Some((scheme, rest)) => format!("{scheme}://{}", rest.replace("//", "/")),
-        None => to.replace("//", "/"),
-    }
-}
-
-fn is_everything(regex: &str) -> bool {
-    matches!(
-        regex,
-        "^" | "^/"
-            | ".*"
-            | "^.*"
-            | "^.*$"
-            | "^/.*"
-            | "^/.*$"
-            | "^(.*)"
-            | "^(.*)$"
-            | "^(.+)$"
-            | "^/(.*)"
-            | "^/(.*)$"
-            | "^/?(.*)$"
-            | "(.*)"
-            | "^/(.+)$"
-            | "/"
-            | "^.+$"
-    )
-}
-
-/// Removes the scheme and host of the request: a redirect to a path keeps them.
-pub fn strip_own_host(target: &str) -> String {
-    let Some(rest) = target.strip_prefix("$scheme://") else {
-        return target.to_string();
-    };
-    let hosts = ["$host:$server_port", "$http_host", "$host", "$server_name"];
-    match hosts.iter().find_map(|host| rest.strip_prefix(host)) {
-        Some("") => "/".to_string(),
-        // `$hostname` also begins with `$host`, so a path must follow.
-        Some(path) if path.starts_with(['/', '$']) => path.to_string(),
-        _ => target.to_string(),
-    }
-}
-
-/// Whether a redirect leads to the same URL over TLS.
-pub fn is_to_https(target: &str) -> bool {
-    let hosts = ["$host", "$server_name", "$http_host"];
-    let paths = ["$request_uri", "$uri", "$uri$is_args$args", "/$1", "$1"];
-    let Some(rest) = target.strip_prefix("https://") else {
-        return false;
-    };
-    hosts.iter().any(|host| {
-        rest.strip_prefix(host)
-            .is_some_and(|path| paths.contains(&path))
+        conditions: selected.exception_keys(),
+        stays: level.is_location && status.is_none() && directive.arg(2) == "break",
+        ..PathChange::new(regex, with_query(&to), directive)
     })
 }
 
@@ -222,48 +187,4 @@ fn set(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
     }
     level.settings.variables.insert(name, value);
     DirectiveOutcome::translated()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn targets_are_written_in_our_notation() {
-        let cases = [
-            (
-                "^/(.*)$",
-                "/index.php?q=$1",
-                Some(("^/(.*)$", "/index.php?q=$1")),
-            ),
-            (
-                "^(.*)$",
-                "https://a.example$1",
-                Some(("^/(.*)$", "https://a.example/$1")),
-            ),
-            (
-                "^",
-                "https://a.example$request_uri",
-                Some(("^/(.*)$", "https://a.example/$1")),
-            ),
-            ("^", "/index.php", Some(("^/(.*)$", "/index.php"))),
-            ("(.*)", "/a$1", Some(("^/(.*)$", "/a/$1"))),
-            ("^(.*)\\.html$", "$1", Some(("^/(.*)\\.html$", "/$1"))),
-            ("^/x$", "$scheme://$host/y", Some(("^/x$", "/y"))),
-            ("^/x$", "/y?$args", Some(("^/x$", "/y?$query"))),
-            ("^/x$", "/y$cookie_a", None),
-            ("^/x$", "https://$http_x/", None),
-        ];
-        for (regex, target, expected) in cases {
-            let expected = expected.map(|(regex, to)| (regex.to_string(), to.to_string()));
-            assert_eq!(change_of(regex, target), expected, "{target}");
-        }
-    }
-
-    #[test]
-    fn redirects_to_https_are_recognised() {
-        assert!(is_to_https("https://$host$request_uri"));
-        assert!(!is_to_https("https://www.example.com$request_uri"));
-        assert!(!is_to_https("http://$host$request_uri"));
-    }
 }

@@ -1,10 +1,12 @@
 //! The block `if`, in the forms that other keys express: missing files, http, hosts and methods.
 
-use super::changes::{change_of, is_to_https, path_change};
-use super::refusals::{is_refusing, map_condition, refusal, request_condition};
+use super::changes::{path_change, selected_paths};
+use super::refusals::{is_refusing, refusal, request_condition, variable_condition};
+use super::targets::{change_of, is_everything, is_to_https, returned, returned_url, with_query};
+use crate::nginx::condition_keys::ConditionKeys;
 use crate::nginx::include::flat;
 use crate::nginx::level::Level;
-use crate::nginx::settings::{ConditionalRefusal, PathChange, RequestCondition, Sourced};
+use crate::nginx::settings::{ConditionalRefusal, HostRedirect, PathChange, Sourced};
 use crate::nginx::tree::Directive;
 use crate::report::DirectiveOutcome;
 use crate::toml_values::quoted;
@@ -17,12 +19,16 @@ pub fn condition(level: &mut Level<'_>, directive: &Directive) {
     let text = text.strip_suffix(')').unwrap_or(text).trim();
     let (operand, rest) = text.split_once(' ').unwrap_or((text, ""));
     let rest = rest.trim();
+    let (operand, rest) = match operand {
+        "$scheme" | "$https" | "$server_port" if is_plain(rest) => ("$scheme", "= http"),
+        operand => (operand, rest),
+    };
     let outcome = match operand {
         "!-e" | "!-f" | "!-d" => if_missing(level, directive),
         "-f" | "-e" | "-d" if !rest.contains("maintenance") => if_present(directive),
-        "$scheme" | "$https" | "$server_port" => if_plain(level, directive, rest),
+        "$scheme" => if_plain(level, directive, rest),
         "$host" | "$http_host" => if_host(level, directive, rest),
-        "$uri" | "$request_uri" => if_path(level, directive, rest),
+        "$uri" | "$request_uri" => if_path(level, directive, operand, rest),
         _ => None,
     };
     let outcome = outcome
@@ -51,10 +57,11 @@ fn if_request(
     rest: &str,
 ) -> Option<DirectiveOutcome> {
     let is_incomplete = is_incomplete_map(level, operand);
-    let condition =
-        request_condition(operand, rest).or_else(|| compared_map(level, operand, rest))?;
+    let conditions = file_condition(level, operand, rest)
+        .or_else(|| request_condition(operand, rest))
+        .or_else(|| compared_map(level, operand, rest))?;
     let Some(refusal) = refusal(directive) else {
-        let change = conditional_change(level, directive, condition)?;
+        let change = conditional_change(level, directive, conditions)?;
         level.content.changes.push(change);
         return Some(DirectiveOutcome::translated());
     };
@@ -64,10 +71,29 @@ fn if_request(
     }
     let refusals = &mut level.settings.access.conditional_refusals;
     refusals.push(ConditionalRefusal {
-        condition,
+        conditions,
         status: refusal.status,
     });
     Some(DirectiveOutcome::Translated(refusal.difference))
+}
+
+/// `if (-f /srv/maintenance)`: a file at a fixed path, as the switch of a maintenance mode.
+fn file_condition(level: &Level<'_>, operand: &str, rest: &str) -> Option<ConditionKeys> {
+    let kind = operand.trim_start_matches('!');
+    let root = level.settings.root.as_deref();
+    let path = match rest.strip_prefix("$document_root") {
+        Some(path) => format!("{}{path}", root?.trim_end_matches('/')),
+        None => level.substitute(rest),
+    };
+    if !matches!(kind, "-f" | "-e" | "-d") || !path.starts_with('/') || path.contains('$') {
+        return None;
+    }
+    let mut keys = ConditionKeys::default();
+    match operand.starts_with('!') {
+        true => keys.except(format!("{{ file_exists = {} }}", quoted(&path))),
+        false => keys.require("file_exists", quoted(&path)),
+    }
+    Some(keys)
 }
 
 fn is_incomplete_map(level: &mut Level<'_>, operand: &str) -> bool {
@@ -75,46 +101,39 @@ fn is_incomplete_map(level: &mut Level<'_>, operand: &str) -> bool {
     level.definitions().incomplete_maps.contains(name)
 }
 
-fn compared_map(level: &mut Level<'_>, operand: &str, rest: &str) -> Option<RequestCondition> {
+fn compared_map(level: &mut Level<'_>, operand: &str, rest: &str) -> Option<ConditionKeys> {
     if !level.is_map(operand) {
         return None;
     }
     // This marks the map as used, so that its table is written.
     let variable = level.request_text(operand)?;
-    map_condition(&variable.to_string(), rest)
+    variable_condition(&variable.to_string(), rest)
 }
 
 /// The redirect or rewrite of a block with a condition.
 fn conditional_change(
     level: &Level<'_>,
     directive: &Directive,
-    condition: RequestCondition,
+    conditions: ConditionKeys,
 ) -> Option<PathChange> {
     let [action] = actions(directive)[..] else {
         return None;
     };
-    let change = match &*action.name {
+    let mut change = match &*action.name {
         "rewrite" => path_change(level, action, false).ok()?,
         "return" => {
             let (status, target) = redirect_of(action)?;
-            let target = level.substitute(target);
-            let (regex, to) = change_of("^/(.*)$", &target)?;
+            let to = returned_url(&level.substitute(target))?;
             PathChange {
-                regex,
-                to,
                 status: Some(status),
-                is_missing: false,
-                condition: None,
-                entry: action.id,
                 comment: directive.to_text(),
+                ..PathChange::new("^/(.*)$".to_string(), to, action)
             }
         }
         _ => return None,
     };
-    Some(PathChange {
-        condition: Some(condition),
-        ..change
-    })
+    change.conditions.extend(&conditions);
+    Some(change)
 }
 
 /// Status and target of `return` with a redirect.
@@ -146,15 +165,16 @@ fn if_moved(
     if target != operand {
         return None;
     }
-    let variable = level.request_text(operand)?;
+    let variable = level.request_text(operand)?.to_string();
+    // `return` sends the value alone, and `rewrite` adds the query of the request.
+    let to = match &*action.name {
+        "return" => format!("{variable}?"),
+        _ => variable,
+    };
     level.content.changes.push(PathChange {
-        regex: "^/(.*)$".to_string(),
-        to: variable.to_string(),
         status: Some(status),
-        is_missing: false,
-        condition: None,
-        entry: action.id,
         comment: directive.to_text(),
+        ..PathChange::new("^/(.*)$".to_string(), to, action)
     });
     Some(DirectiveOutcome::translated())
 }
@@ -237,20 +257,21 @@ fn if_present(directive: &Directive) -> Option<DirectiveOutcome> {
     })
 }
 
-/// `if ($scheme = http)`, `if ($server_port = 80)`, `if ($https = "")`
-fn if_plain(level: &mut Level<'_>, directive: &Directive, rest: &str) -> Option<DirectiveOutcome> {
-    let is_plain = matches!(
+/// Whether a comparison of `$scheme`, `$server_port` or `$https` holds for requests without TLS.
+fn is_plain(rest: &str) -> bool {
+    matches!(
         rest,
-        "= http" | "= \"http\"" | "!= https" | "= 80" | "!= 443" | "=" | "= \"\"" | "= " | "!= on"
-    );
+        "= http" | "= \"http\"" | "!= https" | "= 80" | "!= 443" | "=" | "= \"\"" | "!= on"
+    )
+}
+
+/// `if ($scheme = http) { return 301 https://$host$request_uri; }` of a server.
+fn if_plain(level: &mut Level<'_>, directive: &Directive, rest: &str) -> Option<DirectiveOutcome> {
     let [action] = actions(directive)[..] else {
         return None;
     };
-    let is_redirect = action
-        .args
-        .iter()
-        .any(|arg| is_to_https(arg) || arg.starts_with("https://"));
-    if !is_plain || !is_redirect {
+    let is_redirect = action.args.iter().any(|arg| is_to_https(arg));
+    if !is_plain(rest) || !is_redirect || level.is_location {
         return None;
     }
     level.content.redirects_to_https = true;
@@ -259,19 +280,18 @@ fn if_plain(level: &mut Level<'_>, directive: &Directive, rest: &str) -> Option<
 
 /// `if ($host = www.example.com) { return 301 https://example.com$request_uri; }`
 fn if_host(level: &mut Level<'_>, directive: &Directive, rest: &str) -> Option<DirectiveOutcome> {
-    let (operator, name) = rest.split_once(' ')?;
+    let (operator, name) = rest.split_once(' ').filter(|_| !level.is_location)?;
     let name = name.trim_matches(['"', '\'']);
     let [action] = actions(directive)[..] else {
         return None;
     };
-    let (status, target) = match &*action.name {
-        "return" => (action.arg(0), action.arg(1)),
-        "rewrite" => ("301", action.arg(1)),
+    let (status, target) = match (&*action.name, action.arg(2)) {
+        ("return", _) => redirect_of(action)?,
+        ("rewrite", _) if !is_everything(action.arg(0)) => return None,
+        ("rewrite", "permanent") => (301, action.arg(1)),
+        ("rewrite", _) => (302, action.arg(1)),
         _ => return None,
     };
-    if !matches!(status, "301" | "302" | "307" | "308") {
-        return None;
-    }
     let target = level.substitute(target);
     let name = match operator {
         "=" => name.to_string(),
@@ -284,51 +304,59 @@ fn if_host(level: &mut Level<'_>, directive: &Directive, rest: &str) -> Option<D
         level.content.redirects_to_https = true;
         return Some(DirectiveOutcome::translated());
     }
-    let to = target.replace("$scheme://", "https://");
-    let (_, to) = change_of("^/(.*)$", &to)?;
+    let (scheme, _) = target.split_once("://")?;
     // A target without another host would lead back to this redirect, in a loop.
-    to.contains("://").then_some(())?;
+    let (_, to) = change_of("^/(.*)$", &target.replace("$scheme://", "https://"))?;
+    let (_, rest) = to.split_once("://")?;
+    let to = format!("{scheme}://{rest}");
+    let to = match &*action.name {
+        "return" => returned(&target, to),
+        _ => with_query(&to),
+    };
     level.content.host_redirects.push(Sourced {
-        value: (name, to),
+        value: HostRedirect { name, to, status },
         entry: directive.id,
     });
     Some(DirectiveOutcome::translated())
 }
 
-/// `if ($request_uri ~ ^/old) { return 301 /new; }`
-fn if_path(level: &mut Level<'_>, directive: &Directive, rest: &str) -> Option<DirectiveOutcome> {
+/// `if ($request_uri ~ ^/old/(.*)) { return 301 /new/$1; }`
+fn if_path(
+    level: &mut Level<'_>,
+    directive: &Directive,
+    operand: &str,
+    rest: &str,
+) -> Option<DirectiveOutcome> {
     let (operator, regex) = rest.split_once(' ')?;
+    let regex = regex.trim_matches(['"', '\'']);
     let [action] = actions(directive)[..] else {
         return None;
     };
+    let (status, target) = redirect_of(action).filter(|_| action.name == "return")?;
+    // A condition on the target compares the query, too; only captures need an expression of the path.
+    let is_target = operand == "$request_uri";
+    let has_capture = target.contains(|it: char| it.is_ascii_digit()) && target.contains('$');
+    if is_target && (!has_capture || regex.contains('?')) {
+        return None;
+    }
     let regex = match operator {
         "~" => regex.to_string(),
         "~*" => format!("(?i){regex}"),
-        "=" => format!("^{}$", regex.replace('.', "\\.")),
-        _ => return None,
-    };
-    let (status, target) = match &*action.name {
-        "return" if action.args.len() == 2 => (action.arg(0).parse().ok()?, action.arg(1)),
-        "rewrite" => (
-            if action.arg(2) == "redirect" {
-                302
-            } else {
-                301
-            },
-            action.arg(1),
-        ),
+        "=" => format!("^{}$", regex_syntax::escape(regex)),
         _ => return None,
     };
     let target = level.substitute(target);
-    let (regex, to) = change_of(&regex, &target)?;
+    let selected = selected_paths(&regex)?;
+    let (regex, to) = change_of(&selected.expression, &target)?;
+    // The last capture of a target may contain its query, which Lowroad adds.
+    let to = match is_target {
+        true => to,
+        false => returned(&target, to),
+    };
     level.content.changes.push(PathChange {
-        regex,
-        to,
         status: Some(status),
-        is_missing: false,
-        condition: None,
-        entry: directive.id,
-        comment: directive.to_text(),
+        conditions: selected.exception_keys(),
+        ..PathChange::new(regex, to, directive)
     });
     Some(DirectiveOutcome::translated())
 }

@@ -95,6 +95,11 @@ fn param(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
                 .to_string(),
         );
     }
+    if name == "SERVER_NAME" && value == "$server_name" {
+        return DirectiveOutcome::NotNeeded(
+            "programs get this variable: the requested host".to_string(),
+        );
+    }
     if is_standard(name) || (value.is_empty() && name.starts_with("HTTP_")) {
         return DirectiveOutcome::NotNeeded("programs get this variable".to_string());
     }
@@ -133,14 +138,13 @@ fn script_filename(level: &mut Level<'_>, value: &str) -> DirectiveOutcome {
 }
 
 fn is_standard(name: &str) -> bool {
-    const NAMES: [&str; 30] = [
+    const NAMES: [&str; 29] = [
         "QUERY_STRING",
         "REQUEST_METHOD",
         "CONTENT_TYPE",
         "CONTENT_LENGTH",
         "SCRIPT_NAME",
         "REQUEST_URI",
-        "DOCUMENT_URI",
         "DOCUMENT_ROOT",
         "SERVER_PROTOCOL",
         "REQUEST_SCHEME",

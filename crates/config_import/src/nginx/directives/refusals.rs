@@ -1,7 +1,9 @@
 //! Comparisons of `if` as conditions of rules, redirects and rewrites.
 
+use lowroad_config::PathExpression;
+
+use crate::nginx::condition_keys::ConditionKeys;
 use crate::nginx::include::flat;
-use crate::nginx::settings::RequestCondition;
 use crate::nginx::tree::Directive;
 use crate::toml_values::{list, quoted};
 
@@ -53,8 +55,15 @@ fn refused_status(action: &Directive) -> Option<u16> {
 
 /// The condition of a comparison such as `$http_user_agent ~* bot`, `$cookie_session = ""` or
 /// `$remote_addr != 10.0.0.1`.
-pub fn request_condition(operand: &str, rest: &str) -> Option<RequestCondition> {
+pub fn request_condition(operand: &str, rest: &str) -> Option<ConditionKeys> {
     let comparison = Comparison::parse(rest);
+    if operand == "$host" {
+        return host_condition(&comparison);
+    }
+    let variable = VARIABLES.iter().find(|(nginx, _)| *nginx == operand);
+    if let Some((_, variable)) = variable {
+        return variable_condition(variable, rest);
+    }
     let Comparison {
         operator,
         value,
@@ -69,6 +78,10 @@ pub fn request_condition(operand: &str, rest: &str) -> Option<RequestCondition> 
         return Some(condition("methods", &list(&methods), is_negated));
     }
     let (key, name) = named(operand)?;
+    // The value of a condition on a field has no exceptions.
+    if !comparison.is_expressible() {
+        return None;
+    }
     let separator = if key == "header" { ": " } else { "=" };
     let (value, is_negated) = match (operator, value) {
         // An empty variable is one that the request does not have.
@@ -81,10 +94,43 @@ pub fn request_condition(operand: &str, rest: &str) -> Option<RequestCondition> 
     Some(condition(key, &text, is_negated))
 }
 
-/// The condition of a comparison of a map. `variable` is the map in the notation of Lowroad.
-pub fn map_condition(variable: &str, rest: &str) -> Option<RequestCondition> {
+/// Variables that conditions compare as texts, and their names in Lowroad.
+const VARIABLES: [(&str, &str); 6] = [
+    ("$uri", "$path"),
+    ("$document_uri", "$path"),
+    ("$request_uri", "$request_uri"),
+    ("$args", "$query"),
+    ("$query_string", "$query"),
+    ("$scheme", "$scheme"),
+];
+
+/// The condition of a comparison of `$host`, which nginx has in lower case.
+fn host_condition(comparison: &Comparison<'_>) -> Option<ConditionKeys> {
+    let is_negated = comparison.is_negated;
+    let Some(regex) = comparison.regex() else {
+        let is_name = comparison.operator == "=" && !comparison.value.contains('$');
+        let names = list(&[comparison.value.to_string()]);
+        return is_name.then(|| condition("host", &names, is_negated));
+    };
+    let regex = format!("(?i){}", regex.trim_start_matches("(?i)"));
+    let keys = ConditionKeys::from_match("$host", &regex)?;
+    match is_negated {
+        true => keys.negated(),
+        false => Some(keys),
+    }
+}
+
+/// The condition of a comparison of a variable, which is in the notation of Lowroad.
+pub fn variable_condition(variable: &str, rest: &str) -> Option<ConditionKeys> {
     let comparison = Comparison::parse(rest);
     let is_negated = comparison.is_negated;
+    if let Some(regex) = comparison.regex() {
+        let keys = ConditionKeys::from_match(variable, &regex)?;
+        return match is_negated {
+            true => keys.negated(),
+            false => Some(keys),
+        };
+    }
     let (value, is_negated) = match (comparison.operator, comparison.value) {
         // nginx takes an empty text and 0 for false.
         ("", "") => ("~^([^0]|..)".to_string(), is_negated),
@@ -121,19 +167,33 @@ impl Comparison<'_> {
             // A value that begins with a tilde would be an expression, and one with a variable another comparison.
             "=" if self.value.starts_with('~') || self.value.contains('$') => None,
             "=" => Some(self.value.to_string()),
-            "~" => Some(format!("~{}", self.value)),
-            "~*" => Some(format!("~(?i){}", self.value)),
+            _ => self.regex().map(|regex| format!("~{regex}")),
+        }
+    }
+
+    /// The expression of `~` and `~*`.
+    fn regex(&self) -> Option<String> {
+        match self.operator {
+            "~" => Some(self.value.to_string()),
+            "~*" => Some(format!("(?i){}", self.value)),
             _ => None,
         }
     }
+
+    /// Whether Lowroad has the expression, if it is one.
+    fn is_expressible(&self) -> bool {
+        self.regex()
+            .is_none_or(|regex| PathExpression::parse(&regex).is_ok())
+    }
 }
 
-fn condition(key: &str, value: &str, is_negated: bool) -> RequestCondition {
-    let (key, value) = match is_negated {
-        true => ("not".to_string(), format!("{{ {key} = {value} }}")),
-        false => (key.to_string(), value.to_string()),
-    };
-    RequestCondition { key, value }
+fn condition(key: &str, value: &str, is_negated: bool) -> ConditionKeys {
+    let mut keys = ConditionKeys::default();
+    match is_negated {
+        true => keys.except(format!("{{ {key} = {value} }}")),
+        false => keys.require(key, value.to_string()),
+    }
+    keys
 }
 
 /// The methods of `= GET` and `~ ^(GET|POST)$`.
@@ -174,48 +234,59 @@ fn named(operand: &str) -> Option<(&'static str, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::document::{ConfigDocument, ConfigTable};
 
     #[test]
     fn conditions_of_requests_become_conditions_of_rules() {
-        for (operand, rest, key, value) in [
+        for (operand, rest, expected) in [
             (
                 "$http_user_agent",
                 "~* (bot|crawl)",
-                "header",
-                "\"User-Agent: ~(?i)(bot|crawl)\"",
+                "header = \"User-Agent: ~(?i)(bot|crawl)\"",
             ),
             (
                 "$http_user_agent",
                 "= \"\"",
-                "not",
-                "{ header = \"User-Agent: ~.\" }",
+                "not = { header = \"User-Agent: ~.\" }",
             ),
             (
                 "$cookie_session",
                 "= \"\"",
-                "not",
-                "{ cookie = \"session=~.\" }",
+                "not = { cookie = \"session=~.\" }",
             ),
-            ("$cookie_session", "", "cookie", "\"session=~.\""),
-            ("$arg_debug", "= 1", "argument", "\"debug=1\""),
+            ("$cookie_session", "", "cookie = \"session=~.\""),
+            ("$arg_debug", "= 1", "argument = \"debug=1\""),
             (
                 "$remote_addr",
                 "!= 10.0.0.1",
-                "not",
-                "{ addresses = \"10.0.0.1\" }",
+                "not = { addresses = \"10.0.0.1\" }",
             ),
             (
                 "$request_method",
                 "!~ ^(GET|POST)$",
-                "not",
-                "{ methods = [\"GET\", \"POST\"] }",
+                "not = { methods = [\"GET\", \"POST\"] }",
             ),
-            ("$request_method", "= TRACK", "methods", "\"TRACK\""),
+            ("$request_method", "= TRACK", "methods = \"TRACK\""),
+            ("$uri", "~ ^/a", "variable = \"$path=~^/a\""),
+            (
+                "$uri",
+                "~* ^/(?!a)b",
+                "variable = \"$path=~(?i)^/b\"\nnot = { variable = \"$path=~(?i)^/(?:a)\" }",
+            ),
+            (
+                "$request_uri",
+                "!~ ^/a",
+                "not = { variable = \"$request_uri=~^/a\" }",
+            ),
+            ("$host", "= a.example", "host = \"a.example\""),
+            ("$host", "!~ ^a", "not = { variable = \"$host=~(?i)^a\" }"),
         ] {
             let found = request_condition(operand, rest).expect(operand);
+            let mut document = ConfigDocument::default();
+            document.push(found.write(ConfigTable::new("[t]")));
             assert_eq!(
-                (&*found.key, &*found.value),
-                (key, value),
+                document.to_text(),
+                format!("[t]\n{expected}\n"),
                 "{operand} {rest}"
             );
         }
@@ -223,6 +294,9 @@ mod tests {
             ("$slow", "= 1"),
             ("$remote_addr", "~ ^10"),
             ("$request_method", "~ POST"),
+            ("$uri", "!~ ^/(?!a)"),
+            ("$uri", "~ (?<=a)b"),
+            ("$http_x", "~ ^(?!a)"),
         ] {
             assert!(
                 request_condition(operand, rest).is_none(),

@@ -3,17 +3,20 @@
 //! The first rule that allows or refuses a request decides, so the rules of a location come before those of locations
 //! with lower precedence. A location that is less restricted ends with an `allow`.
 
+use lowroad_config::{PathExpression, PathPattern};
+
 use super::responses::write_responses;
 use super::routes::named_handler;
+use super::site::index_names;
 use crate::document::{ConfigDocument, ConfigTable};
 use crate::nginx::level::Translation;
-use crate::nginx::locations::Location;
+use crate::nginx::locations::{Location, LocationRank};
 use crate::nginx::servers::Server;
-use crate::nginx::settings::{AccessSettings, RequestCondition};
+use crate::nginx::settings::AccessSettings;
 use crate::path_globs::PathGlobs;
 use crate::path_overlap::may_overlap;
 use crate::report::DirectiveOutcome;
-use crate::request_selector::exception;
+use crate::request_selector::{exception, exception_tables, one_or_list};
 use crate::toml_values::{list, quoted};
 
 impl AccessSettings {
@@ -51,8 +54,13 @@ pub fn write_rules(
         let rule = rule.comment("Until the refusal of the server is translated by hand.");
         document.push(rule.key("deny", "403"));
     }
-    write_responses(server, translation, document);
     let base = &server.settings.access;
+    // nginx decides about them before it selects a location.
+    for it in &base.conditional_refusals {
+        let rule = ConfigTable::new("[[site.rule]]").entry(server.entry);
+        document.push(refusal(it.conditions.write(rule), it.status));
+    }
+    write_responses(server, translation, document);
     let locations: Vec<&Location> = server
         .locations
         .iter()
@@ -120,18 +128,25 @@ pub fn write_rules(
         let needs_allow = !access.is_closed() && (is_below_restriction || !base.is_open());
         let mut comment = Some(location.comment.as_str());
         // Other locations decide about excluded paths.
-        let excluded = excepted_paths(&location.globs).filter(|_| access.is_closed());
+        let mut exceptions = Vec::new();
+        if access.is_closed() {
+            exceptions = excepted_paths(&location.globs);
+            exceptions.extend(index_folders(server, location));
+        }
+        exceptions.extend(paths_below(server, location));
+        let excluded = one_or_list(exceptions);
         let scripts = match needs_allow {
             true => exception(&script_paths(&locations, location)),
             false => None,
         };
         for glob in refused_globs(&location.globs.globs, needs_allow) {
-            let guarded = match location.ignores_case {
-                true => format!("(?i){glob}"),
-                false => glob.clone(),
-            };
+            let guarded = location.pattern(glob);
             let accesses = std::iter::once(access).chain(named);
-            for rule in accesses.flat_map(|it| rules(server, it, Some(&guarded))) {
+            let rules = accesses.flat_map(|it| match exact_refusal(server, location, it) {
+                Some(status) => vec![response_rule(&guarded, status, &it.refusal_text)],
+                None => rules(server, it, Some(&guarded)),
+            });
+            for rule in rules {
                 let rule = rule.comment(comment.take().unwrap_or_default());
                 let rule = rule.optional_key("not", excluded.as_deref());
                 document.push(rule.entry(location.entry));
@@ -142,7 +157,7 @@ pub fn write_rules(
                 document.push(
                     table
                         .entry(location.entry)
-                        .key("pattern", quoted(glob))
+                        .key("pattern", quoted(&location.pattern(glob)))
                         .key("allow", "true")
                         .optional_key("not", scripts.as_deref()),
                 );
@@ -155,12 +170,136 @@ pub fn write_rules(
     }
 }
 
-/// The value of `not` for the paths that an expression excludes.
-fn excepted_paths(globs: &PathGlobs) -> Option<String> {
-    let expression = globs.excepted_paths.as_ref();
-    let value = expression.map(|it| quoted(&format!("$path=~{it}")));
-    let value = value.map(|value| format!("{{ variable = {value} }}"));
-    value.or_else(|| exception(&globs.exceptions))
+/// The tables of `not` for the paths that an expression excludes.
+fn excepted_paths(globs: &PathGlobs) -> Vec<String> {
+    match &globs.excepted_paths {
+        Some(expression) => vec![path_table(expression)],
+        None => exception_tables(&globs.exceptions),
+    }
+}
+
+/// The table of conditions that an expression finds the path.
+fn path_table(expression: &str) -> String {
+    let condition = quoted(&format!("$path=~{expression}"));
+    format!("{{ variable = {condition} }}")
+}
+
+/// The status with which an exact location refuses its path, if no script may get the paths below. `deny` would refuse
+/// these, too.
+fn exact_refusal(server: &Server, location: &Location, access: &AccessSettings) -> Option<u16> {
+    let is_exact = location.rank == LocationRank::Exact && !is_script_path(server, &location.text);
+    let status = access.refusal.or_else(|| {
+        let is_plain = access.auth_request.is_none() && access.conditional_refusals.is_empty();
+        (is_plain && access.is_closed() && !access.has_unknown_guard).then_some(403)
+    });
+    status.filter(|status| is_exact && !NO_RESPONSES.contains(status))
+}
+
+/// Statuses that a rule can't respond with.
+const NO_RESPONSES: [u16; 7] = [401, 407, 416, 421, 426, 444, 499];
+
+/// The rule that responds to exactly the paths of a pattern.
+fn response_rule(pattern: &str, status: u16, text: &str) -> ConfigTable {
+    let rule = ConfigTable::new("[[site.rule]]").key("pattern", quoted(pattern));
+    rule.key(
+        "respond",
+        match text.is_empty() {
+            true => status.to_string(),
+            false => format!("{{ status = {status}, text = {} }}", quoted(text)),
+        },
+    )
+}
+
+/// Whether a location for scripts has a path.
+fn is_script_path(server: &Server, path: &str) -> bool {
+    let handlers = server.locations.iter();
+    let mut handlers = handlers.filter(|it| it.content.fastcgi.is_some());
+    handlers.any(|it| has_path(it, path))
+}
+
+/// Whether a path is one of a location.
+pub fn has_path(location: &Location, path: &str) -> bool {
+    let patterns = location.patterns().into_iter();
+    let mut patterns = patterns.filter_map(|it| PathPattern::parse(&it).ok());
+    patterns.any(|it| it.matches(path.as_bytes()))
+}
+
+/// The table of the paths below that of an exact location, to which a rule would apply, too.
+fn paths_below(server: &Server, location: &Location) -> Option<String> {
+    let mut changes = server.locations.iter().flat_map(|it| &it.content.changes);
+    // A condition sees the requested path, so a rewrite could lead around the rule.
+    let has_rewrites = changes.any(|it| it.status.is_none()) || !server.content.changes.is_empty();
+    let path = &location.text;
+    if location.rank != LocationRank::Exact || has_rewrites || is_script_path(server, path) {
+        return None;
+    }
+    let escaped = regex_syntax::escape(path);
+    Some(path_table(&match path.ends_with('/') {
+        true => format!("^{escaped}."),
+        false => format!("^{escaped}/"),
+    }))
+}
+
+/// The tables of folders whose index file is that of a location with precedence. nginx selects the location by the index
+/// file; a rule for files that match its name would refuse the folder.
+fn index_folders(server: &Server, location: &Location) -> Vec<String> {
+    let before = server.locations.iter();
+    let before = before.take_while(|it| it.entry != location.entry);
+    let open = before.filter(|it| it.name.is_none() && !it.settings.access.is_closed());
+    let files = open.flat_map(|it| &it.globs.globs);
+    let names = index_names(server);
+    if is_route_index_only(server, location, &names) {
+        return vec![path_table("/$")];
+    }
+    let is_index = |file: &&String| {
+        let name = file.rsplit('/').next().unwrap_or_default();
+        file.starts_with('/') && !file.contains('*') && names.iter().any(|it| it == name)
+    };
+    let folders = files
+        .filter(is_index)
+        .filter(|file| has_path(location, file))
+        .map(|file| &file[..=file.rfind('/').unwrap_or_default()])
+        .filter(|folder| !is_rewritten(server, folder));
+    folders
+        .map(|folder| path_table(&format!("^{}$", regex_syntax::escape(folder))))
+        .collect()
+}
+
+/// Whether a location has the index files of routes, and no folder has one: neither nginx nor a route looks for it there.
+fn is_route_index_only(server: &Server, location: &Location, names: &[String]) -> bool {
+    let scripts = server.locations.iter();
+    let scripts = scripts.filter(|it| it.content.fastcgi.is_some());
+    let indexes = scripts.clone().map(|it| {
+        let index = it.settings.fastcgi.index.as_deref();
+        index.unwrap_or("index.php")
+    });
+    let takes_folder = |it: &Location| has_path(it, "/folder/");
+    let has_any = |path: &str| has_path(location, path);
+    let has_route_index = indexes.clone().any(|it| has_any(&format!("/{it}")));
+    let has_index = names.iter().any(|it| has_any(&format!("/{it}")));
+    let locations = server.locations.iter().map(|it| &it.content);
+    let contents = std::iter::once(&server.content).chain(locations);
+    // A condition sees the requested path, so a rewrite could lead around the rule.
+    let has_rewrites = contents
+        .flat_map(|it| &it.changes)
+        .any(|it| it.status.is_none());
+    let is_by_name = location.globs.globs.iter().all(|it| it.starts_with('*'));
+    is_by_name
+        && has_route_index
+        && !has_index
+        && !has_rewrites
+        && !scripts.clone().any(takes_folder)
+}
+
+/// Whether a rewrite may lead a path elsewhere.
+fn is_rewritten(server: &Server, path: &str) -> bool {
+    let locations = server.locations.iter().map(|it| &it.content);
+    let contents = std::iter::once(&server.content).chain(locations);
+    let mut changes = contents.flat_map(|it| &it.changes);
+    changes.any(|change| {
+        let expression = PathExpression::parse(&change.regex);
+        change.status.is_none() && expression.is_ok_and(|it| it.is_match(path.as_bytes()))
+    })
 }
 
 /// The paths behind the names of scripts, as globs. `/x.php/y.css` is a script here, and a file for nginx, if the location of
@@ -196,11 +335,20 @@ fn rules(server: &Server, access: &AccessSettings, glob: Option<&String>) -> Vec
     let forward = forward.flatten();
     let unknown = access.has_unknown_guard.then_some(503);
     if let Some(status) = access.refusal.or(unknown) {
-        return vec![refusal(table(), status)];
+        let pattern = glob.map_or("/**", String::as_str);
+        let text = &access.refusal_text;
+        let has_text = !text.is_empty() && !NO_RESPONSES.contains(&status);
+        let response = has_text.then(|| response_rule(pattern, status, text));
+        // The refusal is also for paths below, such as those behind the name of a script.
+        let rules = response.into_iter().chain([refusal(table(), status)]);
+        return rules.collect();
     }
+    // Those of the server come before all other rules.
+    let of_server = &server.settings.access.conditional_refusals;
     let conditional = access.conditional_refusals.iter();
+    let conditional = conditional.filter(|it| !of_server.contains(it));
     let mut rules: Vec<ConfigTable> = conditional
-        .map(|it| refusal(with_condition(table(), Some(&it.condition)), it.status))
+        .map(|it| refusal(it.conditions.write(table()), it.status))
         .collect();
     let password = access
         .password
@@ -277,14 +425,6 @@ fn forward_auth(url: &str, fields: &[(String, String)]) -> String {
         quoted(url),
         pairs.join(", ")
     )
-}
-
-/// Adds a condition on requests.
-pub fn with_condition(table: ConfigTable, condition: Option<&RequestCondition>) -> ConfigTable {
-    match condition {
-        Some(condition) => table.key(&condition.key, &condition.value),
-        None => table,
-    }
 }
 
 /// The rule of `return` with a status of refusals.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::site::SiteLayout;
+use super::layout::SiteLayout;
 use crate::document::{ConfigDocument, ConfigTable};
 use crate::nginx::level::{Definitions, Translation};
 use crate::nginx::locations::Location;
@@ -13,6 +13,7 @@ use crate::nginx::servers::Server;
 use crate::nginx::settings::{AddedField, LevelSettings};
 use crate::path_globs::PathGlobs;
 use crate::path_overlap::may_overlap;
+use crate::report::DirectiveOutcome;
 use crate::toml_values::{key, list, quoted};
 
 /// The fields of some paths that were already written.
@@ -53,13 +54,20 @@ pub fn write_fields(
             continue;
         }
         let is_handled = layout.is_handled(index);
-        let fields = fields_of(&location.settings, is_handled, &is_other);
         let globs = layout.globs_of(index, location);
+        // Tables of their own set those of scripts.
+        let is_by_name = |it: &WrittenFields| it.globs.globs.iter().all(|it| it.starts_with('*'));
+        let is_script = location.content.fastcgi.is_some();
         let touched: Vec<String> = written
             .iter()
-            .filter(|it| may_overlap(&it.globs, &globs))
+            .filter(|it| may_overlap(&it.globs, &globs) && !(is_script && is_by_name(it)))
             .flat_map(|it| it.names.iter().cloned())
             .collect();
+        // A table may have removed the lifetime of files around these.
+        let has_lifetime = is_handled
+            || touched.iter().any(|name| name == "Cache-Control")
+                && location.exact_keys().is_none();
+        let fields = fields_of(&location.settings, has_lifetime, &is_other);
         let is_changed = |field: &&AddedField| {
             !base.contains(field)
                 || written
@@ -84,6 +92,15 @@ pub fn write_fields(
                 .note_difference(location.entry, &difference);
             removed.clear();
         }
+        if !is_handled && inherits_lifetime(server, layout, index) {
+            match location.exact_keys() {
+                None => removed.push("Cache-Control".to_string()),
+                // A lifetime can't be removed under a condition.
+                Some(_) => translation
+                    .report
+                    .note_difference(location.entry, "Cache-Control of other locations stays"),
+            }
+        }
         let hidden = hidden_fields(location, &server.settings);
         let names = set
             .iter()
@@ -107,11 +124,67 @@ pub fn write_fields(
             let mut with_pattern = ConfigTable::new("[[site.header]]").entry(location.entry);
             with_pattern = with_pattern.comment(&comment.take().unwrap_or_default());
             if glob != "/**" {
-                with_pattern = with_pattern.key("pattern", quoted(glob));
+                with_pattern = with_pattern.key("pattern", quoted(&location.pattern(glob)));
+            }
+            if let Some(keys) = location.exact_keys() {
+                with_pattern = keys.write(with_pattern);
             }
             document.push(fill_header(with_pattern, &set, &removed));
         }
+        if location.content.fastcgi.is_some() {
+            write_script_fields(location, &fields, &written, document);
+        }
         written.push(WrittenFields { globs, names });
+    }
+}
+
+/// Whether the files of a location without a lifetime would get that of a location with lower precedence.
+fn inherits_lifetime(server: &Server, layout: &SiteLayout, index: usize) -> bool {
+    let has_lifetime = |it: &LevelSettings| cache_control(it).is_some() || it.expires_map.is_some();
+    let location = &server.locations[index];
+    let mut lower = (index + 1..server.locations.len()).filter(|it| !layout.is_handled(*it));
+    !has_lifetime(&location.settings)
+        && lower.any(|other| {
+            let other = &server.locations[other];
+            has_lifetime(&other.settings) && may_overlap(&other.globs, &location.globs)
+        })
+}
+
+/// Writes the fields of scripts for paths that end like the files of other locations: `/index.php/app.css`. Lowroad compares
+/// the last segment with patterns of names, and nginx has selected the location of the script.
+fn write_script_fields(
+    location: &Location,
+    fields: &[AddedField],
+    written: &[WrittenFields],
+    document: &mut ConfigDocument,
+) {
+    let has_name =
+        |names: &[String], name: &str| names.iter().any(|it| it.eq_ignore_ascii_case(name));
+    let scripts = location.globs.globs.iter();
+    let scripts: Vec<&str> = scripts.filter_map(|it| it.strip_prefix('*')).collect();
+    for files in written {
+        let endings = files
+            .globs
+            .globs
+            .iter()
+            .filter_map(|it| it.strip_prefix('*'));
+        let endings = endings.filter(|ending| !scripts.contains(ending));
+        let paths = endings.flat_map(|ending| {
+            let scripts = scripts.iter();
+            scripts.map(move |script| format!("/**{script}/**{ending}"))
+        });
+        let paths: Vec<String> = paths.collect();
+        let set = fields.iter().filter(|it| has_name(&files.names, &it.name));
+        let set: Vec<AddedField> = set.cloned().collect();
+        let is_lost = |name: &&String| !fields.iter().any(|it| it.name.eq_ignore_ascii_case(name));
+        let removed: Vec<String> = files.names.iter().filter(is_lost).cloned().collect();
+        if paths.is_empty() || files.names.is_empty() {
+            continue;
+        }
+        let table = ConfigTable::new("[[site.header]]").entry(location.entry);
+        let table = table.comment("Scripts with a path that ends like a file.");
+        let table = table.key("pattern", list(&paths));
+        document.push(fill_header(table, &set, &removed));
     }
 }
 
@@ -199,7 +272,7 @@ fn cache_control(settings: &LevelSettings) -> Option<String> {
 pub fn write_cache_control(
     server: &Server,
     layout: &SiteLayout,
-    definitions: &Definitions,
+    translation: &mut Translation,
     document: &mut ConfigDocument,
 ) {
     for (index, location) in server.locations.iter().enumerate() {
@@ -209,16 +282,23 @@ pub fn write_cache_control(
         if !is_file || location.settings.access.is_closed() {
             continue;
         }
-        if let Some(value) = cache_control(&location.settings) {
+        let value = cache_control(&location.settings);
+        if value.is_some() && location.exact_keys().is_some() {
+            // Names without a hash may change, so their lifetime must not be that of the others.
+            let way = "Cache-Control is by pattern only, and a pattern would match other files, too: write one that fits the names";
+            let outcome = DirectiveOutcome::ByHand(way.to_string());
+            translation.report.change(location.entry, outcome);
+        } else if let Some(value) = value {
             for glob in &layout.globs_of(index, location).globs {
                 let table = ConfigTable::new("[[site.cache_control]]").entry(location.entry);
                 document.push(
                     table
-                        .key("pattern", quoted(glob))
+                        .key("pattern", quoted(&location.pattern(glob)))
                         .key("value", quoted(&value)),
                 );
             }
         } else if let Some(name) = &location.settings.expires_map {
+            let definitions = &translation.definitions;
             let Some((_, pairs)) = definitions.maps.get(name) else {
                 continue;
             };

@@ -1,19 +1,17 @@
 //! Redirects: `[[site.redirect]]`.
 
-use super::access::with_condition;
-use super::rewrites::confined_regex;
+use super::located_change::{LocatedChange, paths_with_precedence};
 use crate::document::{ConfigDocument, ConfigTable};
-use crate::nginx::directives::{change_of, strip_own_host};
+use crate::nginx::directives::{
+    change_of, own_host, returned, returned_url, selected_paths, strip_own_host,
+};
 use crate::nginx::level::Translation;
 use crate::nginx::locations::{Location, LocationRank};
-use crate::nginx::maps::request_text;
 use crate::nginx::servers::Server;
-use crate::nginx::settings::{PathChange, Sourced};
+use crate::nginx::settings::Sourced;
 use crate::path_globs::PathGlobs;
-use crate::path_overlap::shares_paths;
 use crate::report::DirectiveOutcome;
-use crate::request_selector::{exception, globs_regex};
-use crate::request_text::{RequestText, TextPart};
+use crate::request_selector::exception;
 use crate::toml_values::quoted;
 
 /// Writes the redirects of a site: those of the server, then those of locations by precedence.
@@ -23,20 +21,15 @@ pub fn write_redirects(
     document: &mut ConfigDocument,
 ) {
     // nginx applies rewrites of a server before it selects a location.
-    write_changes(&server.content.changes, None, translation, document);
+    write_changes(server, None, translation, document);
     for (index, location) in server.locations.iter().enumerate() {
         if location.name.is_some() {
             continue;
         }
-        write_changes(
-            &location.content.changes,
-            Some(location),
-            translation,
-            document,
-        );
+        write_changes(server, Some(index), translation, document);
         write_slash_redirect(server, location, document);
         if let Some(redirect) = &location.content.redirect {
-            let except = paths_with_precedence(server, index);
+            let except = exception(&paths_with_precedence(server, index));
             let redirects = location_redirects(server, location, redirect);
             push_redirects(redirect, redirects, except.as_deref(), document);
         }
@@ -107,15 +100,10 @@ fn server_redirects(server: &Server, redirect: &Sourced<(u16, String)>) -> Vec<R
     let redirects = targets(server, &redirect.value.1)
         .into_iter()
         .map(|(scheme, target)| {
-            let (front, path) = own_host(&target);
-            let to = match path {
-                "$request_uri" => path.to_string(),
-                path => change_of("^/(.*)$", path)?.1,
-            };
             Some(ReturnRedirect {
                 key: "from",
                 paths: "/**".to_string(),
-                to: format!("{front}{to}"),
+                to: returned_url(&target)?,
                 scheme,
             })
         });
@@ -137,7 +125,7 @@ fn location_redirects(
         redirects.extend(pairs.into_iter().map(|(key, paths, to)| ReturnRedirect {
             key,
             paths,
-            to: format!("{front}{to}"),
+            to: returned(&target, format!("{front}{to}")),
             scheme,
         }));
     }
@@ -145,7 +133,7 @@ fn location_redirects(
 }
 
 /// A target with the scheme of the request, as one for each scheme that the server has.
-fn targets(server: &Server, target: &str) -> Vec<(Option<&'static str>, String)> {
+pub fn targets(server: &Server, target: &str) -> Vec<(Option<&'static str>, String)> {
     let target = strip_own_host(target);
     let Some(rest) = target.strip_prefix("$scheme://") else {
         return vec![(None, target)];
@@ -163,53 +151,30 @@ fn targets(server: &Server, target: &str) -> Vec<(Option<&'static str>, String)>
         .collect()
 }
 
-/// Splits a URL with the requested host in its host (`https://www.$host:8443`) from its path. Other targets are a path.
-fn own_host(target: &str) -> (String, &str) {
-    let other = (String::new(), target);
-    let Some((scheme, rest)) = target.split_once("://") else {
-        return other;
-    };
-    let ends = ["/", "$request_uri", "$uri", "$document_uri"];
-    let end = ends.iter().filter_map(|end| rest.find(end)).min();
-    // The host ends where the path begins, which may be a variable.
-    let (host, path) = rest.split_at(end.unwrap_or(rest.len()));
-    let Some(host) = request_text(host, &|_| false).filter(RequestText::has_variables) else {
-        return other;
-    };
-    let mut text = String::new();
-    for part in host.parts() {
-        match part {
-            TextPart::Literal(part) => text.push_str(part),
-            TextPart::Variable(name) if name == "authority" => text.push_str("$authority"),
-            // nginx' server_name is the requested host, unless that has no site.
-            TextPart::Variable(name) if name == "host" || name == "site" => text.push_str("$host"),
-            _ => return other,
-        }
-    }
-    let port = text.split_once(':').map_or("80", |(_, port)| port);
-    match port.parse::<u16>() {
-        Ok(_) if path.is_empty() => (format!("{scheme}://{text}"), "/"),
-        Ok(_) => (format!("{scheme}://{text}"), path),
-        Err(_) => other,
-    }
-}
-
 fn write_changes(
-    changes: &[PathChange],
-    location: Option<&Location>,
+    server: &Server,
+    index: Option<usize>,
     translation: &mut Translation,
     document: &mut ConfigDocument,
 ) {
-    for change in changes {
-        if let Some(status) = change.status {
-            let regex = confined_regex(change, location, translation);
-            let table = redirect_table("regex", &regex, &change.to, status, change.entry);
-            document.push(with_condition(table, change.condition.as_ref()));
-        }
+    let content = index.map_or(&server.content, |index| &server.locations[index].content);
+    for change in &content.changes {
+        let Some(status) = change.status else {
+            continue;
+        };
+        let located = LocatedChange {
+            server,
+            index,
+            change,
+        };
+        let regex = located.regex();
+        let table = redirect_table("regex", &regex, &change.to, status, change.entry);
+        document.push(located.write_conditions(table, translation));
     }
 }
 
-fn redirect_table(key: &str, from: &str, to: &str, status: u16, entry: usize) -> ConfigTable {
+/// The table of a redirect.
+pub fn redirect_table(key: &str, from: &str, to: &str, status: u16, entry: usize) -> ConfigTable {
     let table = ConfigTable::new("[[site.redirect]]")
         .entry(entry)
         .key(key, quoted(from))
@@ -232,16 +197,22 @@ fn location_redirect(
         .iter()
         .any(|name| target.contains(name));
     let of_globs = |to: &str| {
-        let globs = location.globs.globs.iter();
-        globs
-            .map(|glob| ("from", glob.clone(), to.to_string()))
+        let patterns = location.patterns().into_iter();
+        patterns
+            .map(|pattern| ("from", pattern, to.to_string()))
             .collect()
     };
     if has_host && target == "$request_uri" {
         return Some(of_globs(target));
     }
     if is_regex && !has_whole_path && target.contains('$') {
-        let (regex, to) = change_of(&location.text, target)?;
+        // Locations with precedence have the paths that a look-ahead excludes.
+        let selected = selected_paths(&location.text)?;
+        let (regex, to) = change_of(&selected.expression, target)?;
+        let regex = match location.ignores_case && !regex.starts_with("(?i)") {
+            true => format!("(?i){regex}"),
+            false => regex,
+        };
         return Some(vec![("regex", regex, to)]);
     }
     if !target.contains('$') {
@@ -252,7 +223,7 @@ fn location_redirect(
     if location.text == "/" && location.rank != LocationRank::Exact {
         return Some(vec![("from", "/**".to_string(), to)]);
     }
-    Some(vec![("regex", globs_regex(&location.globs.globs), to)])
+    Some(vec![("regex", location.capturing_regex(), to)])
 }
 
 /// nginx redirects `/app` to `/app/` if a location with a handler is `/app/`.
@@ -275,55 +246,5 @@ fn write_slash_redirect(server: &Server, location: &Location, document: &mut Con
             301,
             location.entry,
         ));
-    }
-}
-
-/// Redirects come before routes and files, so they would take the paths of locations with precedence: the condition that
-/// leaves these out.
-fn paths_with_precedence(server: &Server, index: usize) -> Option<String> {
-    let redirect = &server.locations[index];
-    let before = server.locations[..index].iter();
-    let others = before.filter(|location| {
-        // Rules refuse paths before redirects do anything.
-        let is_refused = location.settings.access.is_closed() || location.content.is_other;
-        location.name.is_none()
-            && location.content.redirect.is_none()
-            && !is_refused
-            && shares_paths(&location.globs, &redirect.globs)
-    });
-    let globs: Vec<String> = others
-        .flat_map(|it| it.globs.globs.iter().cloned())
-        .collect();
-    exception(&globs)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::own_host;
-
-    #[test]
-    fn requested_host_is_split_from_the_path() {
-        for (target, expected) in [
-            (
-                "https://$host$request_uri",
-                ("https://$host", "$request_uri"),
-            ),
-            ("https://$server_name/x", ("https://$host", "/x")),
-            ("https://www.$http_host", ("https://www.$authority", "/")),
-            ("https://$host:8443$uri", ("https://$host:8443", "$uri")),
-            (
-                "https://$host:x$request_uri",
-                ("", "https://$host:x$request_uri"),
-            ),
-            (
-                "https://$hostile$request_uri",
-                ("", "https://$hostile$request_uri"),
-            ),
-            ("https://a.example/$host", ("", "https://a.example/$host")),
-            ("/x", ("", "/x")),
-        ] {
-            let (front, path) = own_host(target);
-            assert_eq!((front.as_str(), path), expected, "{target}");
-        }
     }
 }

@@ -8,8 +8,8 @@ use crate::path_overlap::may_overlap;
 use crate::report::DirectiveOutcome;
 use crate::toml_values::quoted;
 
-/// The statuses that a rule can answer with.
-const STATUSES: std::ops::RangeInclusive<u16> = 200..=203;
+/// The statuses that a rule can answer with; 204 has no text.
+const STATUSES: std::ops::RangeInclusive<u16> = 200..=204;
 
 /// Writes the fixed responses of locations. nginx answers them before it checks addresses and passwords, so these rules
 /// come first.
@@ -23,20 +23,21 @@ pub fn write_responses(
             continue;
         };
         let (status, text) = &respond.value;
+        let has_text = !text.is_empty() && *status != 204;
         let is_fixed = STATUSES.contains(status) && !text.contains('$');
         if !is_fixed || !is_first(server, index) {
             continue;
         }
-        for glob in &location.globs.globs {
+        for pattern in location.patterns() {
             let table = ConfigTable::new("[[site.rule]]")
                 .entry(respond.entry)
-                .key("pattern", quoted(glob));
-            let text = (!text.is_empty()).then(|| format!(", text = {}", quoted(text)));
+                .key("pattern", quoted(&pattern));
+            let text = has_text.then(|| format!(", text = {}", quoted(text)));
             let text = text.unwrap_or_default();
             document.push(table.key("respond", format!("{{ status = {status}{text} }}")));
         }
-        let difference = "as text/plain".to_string();
-        let outcome = DirectiveOutcome::Translated(difference);
+        let difference = if has_text { "as text/plain" } else { "" };
+        let outcome = DirectiveOutcome::Translated(difference.to_string());
         translation.report.change(respond.entry, outcome);
     }
 }
@@ -48,7 +49,8 @@ fn is_first(server: &Server, index: usize) -> bool {
         && server.content.changes.is_empty()
         && server.content.redirect.is_none()
         && server.content.host_redirects.is_empty()
-        && location.settings.access.conditional_refusals.is_empty()
+        && location.settings.access.conditional_refusals
+            == server.settings.access.conditional_refusals
         && !location.settings.access.has_unknown_guard
         && location.settings.access.refusal.is_none();
     let takes_paths =

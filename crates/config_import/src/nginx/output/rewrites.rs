@@ -1,16 +1,19 @@
 //! Rewrites: `[[site.rewrite]]`, and fallbacks of missing files.
 
-use super::access::with_condition;
-use super::site::{FilePlace, SiteLayout};
+use super::layout::{FilePlace, SiteLayout};
+use super::located_change::{
+    ALL_PATHS, LocatedChange, paths_of_other_files, paths_with_precedence, paths_without_fallback,
+    paths_without_rewrite,
+};
 use crate::document::{ConfigDocument, ConfigTable};
 use crate::nginx::level::Translation;
 use crate::nginx::locations::{Location, LocationRank};
 use crate::nginx::servers::Server;
-use crate::nginx::settings::{PathChange, Sourced};
+use crate::nginx::settings::PathChange;
 use crate::path_globs::PathGlobs;
 use crate::path_overlap::may_overlap;
 use crate::report::DirectiveOutcome;
-use crate::request_selector::{exception, globs_regex};
+use crate::request_selector::exception;
 use crate::toml_values::quoted;
 
 /// Writes the rewrites of a site, and the fallbacks of `try_files`.
@@ -20,76 +23,105 @@ pub fn write_rewrites(
     translation: &mut Translation,
     document: &mut ConfigDocument,
 ) {
-    write_changes(&server.content.changes, None, translation, document);
-    for (location, place) in server.locations.iter().zip(&layout.places) {
-        if location.name.is_none() {
-            write_changes(
-                &location.content.changes,
-                Some(location),
-                translation,
-                document,
-            );
+    for change in &server.content.changes {
+        let located = LocatedChange {
+            server,
+            index: None,
+            change,
+        };
+        write_change(located, "", translation, document);
+    }
+    for (index, location) in server.locations.iter().enumerate() {
+        if location.name.is_none() && location.replaced_prefix().is_none() {
+            write_location_changes(server, index, layout, translation, document);
         }
-        if let Some(FilePlace::Hidden { path, prefix, .. }) = place {
-            document.push(hidden_rewrite(location, path, prefix));
+        if let Some(FilePlace::Hidden { path, prefix, .. }) = &layout.places[index] {
+            let except = exception(&routed_paths(server, index));
+            let table = hidden_rewrite(location, path, prefix);
+            document.push(table.optional_key("not", except));
         }
     }
     // The first rewrite that matches applies, so fallbacks come after the others.
-    for location in &server.locations {
+    for (index, location) in server.locations.iter().enumerate() {
         if let Some(try_files) = location
             .content
             .try_files
             .as_ref()
             .filter(|_| location.name.is_none())
         {
-            write_fallbacks(server, location, try_files, translation, document);
+            let writer = FallbackWriter {
+                server,
+                layout,
+                index,
+                entry: try_files.entry,
+                paths: MissingPaths::new(location, layout.places[index].as_ref()),
+            };
+            writer.write(&try_files.value, translation, document);
         }
     }
 }
 
-fn write_changes(
-    changes: &[PathChange],
-    location: Option<&Location>,
+fn write_location_changes(
+    server: &Server,
+    index: usize,
+    layout: &SiteLayout,
     translation: &mut Translation,
     document: &mut ConfigDocument,
 ) {
-    for change in changes.iter().filter(|change| change.status.is_none()) {
-        let regex = confined_regex(change, location, translation);
-        // A path that is replaced by itself stays.
-        if change.to != "/$1" || regex != globs_regex(&["/**".to_string()]) {
-            let table = rewrite_table("regex", &regex, &change.to, change.is_missing, change.entry);
-            let table = with_condition(table, change.condition.as_ref());
-            document.push(table.comment(&change.comment));
+    let location = &server.locations[index];
+    let folder = match &layout.places[index] {
+        Some(FilePlace::Hidden { path, .. }) => Some(path.clone()),
+        _ => location.kept_folder(index),
+    };
+    for change in &location.content.changes {
+        let located = LocatedChange {
+            server,
+            index: Some(index),
+            change,
+        };
+        let front = folder.as_deref().filter(|_| change.stays);
+        if change.stays && front.is_none() {
+            let difference = "the location of the new path answers";
+            translation.report.note_difference(change.entry, difference);
         }
+        write_change(located, front.unwrap_or_default(), translation, document);
     }
 }
 
-/// The expression of a redirect or rewrite, for the paths of its location only. A difference is reported.
-pub fn confined_regex(
-    change: &PathChange,
-    location: Option<&Location>,
+/// Writes a rewrite; `front` comes before the new path.
+fn write_change(
+    located: LocatedChange<'_>,
+    front: &str,
     translation: &mut Translation,
-) -> String {
-    let is_whole = |it: &&Location| it.text == "/" && it.rank != LocationRank::Exact;
-    let Some(location) = location.filter(|it| !is_whole(it)) else {
-        return change.regex.clone();
-    };
-    if change.regex == "^/(.*)$" {
-        return globs_regex(&location.globs.globs);
+    document: &mut ConfigDocument,
+) {
+    let change = located.change;
+    let regex = located.regex();
+    // A path that is replaced by itself stays.
+    let is_idle = change.to == "/$1" && front.is_empty() && regex == ALL_PATHS;
+    if change.status.is_some() || is_idle {
+        return;
     }
-    let path = location
-        .text
-        .trim_start_matches('^')
-        .trim_end_matches(['/', '$']);
-    let expression = change.regex.trim_start_matches('^').replace('\\', "");
-    let is_inside =
-        change.regex.starts_with('^') && expression.starts_with(&path.replace('\\', ""));
-    if !is_inside {
-        translation
-            .report
-            .note_difference(change.entry, "also outside of its location");
+    let to = format!("{front}{}", change.to);
+    let table = rewrite_table("regex", &regex, &to, change.is_missing, change.entry);
+    let table = located.write_conditions(table, translation);
+    document.push(table.comment(&change.comment));
+}
+
+/// The paths of locations with precedence over the files of a location, also those of scripts in its folder.
+fn routed_paths(server: &Server, index: usize) -> Vec<String> {
+    let mut paths = paths_with_precedence(server, index);
+    let scripts = server.locations[..index].iter().filter(|other| {
+        let is_handled = other.content.fastcgi.is_some() || other.content.proxy.is_some();
+        let globs = &server.locations[index].globs;
+        other.name.is_none() && is_handled && may_overlap(&other.globs, globs)
+    });
+    for pattern in scripts.flat_map(Location::patterns) {
+        if !paths.contains(&pattern) {
+            paths.push(pattern);
+        }
     }
-    change.regex.clone()
+    paths
 }
 
 fn rewrite_table(key: &str, from: &str, to: &str, is_missing: bool, entry: usize) -> ConfigTable {
@@ -137,224 +169,244 @@ fn hidden_rewrite(location: &Location, path: &str, prefix: &str) -> ConfigTable 
     }
     rewrite_table(
         "regex",
-        &globs_regex(&location.globs.globs),
+        &location.capturing_regex(),
         &format!("{path}/$1"),
         false,
         entry,
     )
 }
 
-/// Writes the fallback of `try_files`: a status, a named location or another path.
-fn write_fallbacks(
-    server: &Server,
-    location: &Location,
-    try_files: &Sourced<Vec<String>>,
-    translation: &mut Translation,
-    document: &mut ConfigDocument,
-) {
-    let Some((last, files)) = try_files.value.split_last() else {
-        return;
-    };
-    for file in files {
-        match file.strip_prefix("$uri") {
-            Some("" | "/") => {}
-            Some(end) if end.starts_with('/') && end.starts_with("/index.") => {}
-            Some(end) if end.starts_with('.') && !end.contains('$') => {
-                let regex = globs_regex(&location.globs.globs);
-                document.push(rewrite_table(
-                    "regex",
-                    &regex,
-                    &format!("/$1{end}"),
-                    true,
-                    try_files.entry,
-                ));
-            }
-            _ if matches!(
+/// The paths of a location's files for tables that apply if there is none.
+struct MissingPaths {
+    /// The patterns.
+    patterns: Vec<String>,
+    /// An expression with the path as capture.
+    regex: String,
+    /// The folder of the files, in front of the capture.
+    folder: String,
+    /// The requested path, with the capture.
+    uri: String,
+}
+
+impl MissingPaths {
+    fn new(location: &Location, place: Option<&FilePlace>) -> MissingPaths {
+        match place {
+            Some(FilePlace::Hidden { path, prefix, .. }) => MissingPaths {
+                patterns: vec![format!("{path}/**")],
+                regex: format!("^{path}/(.*)$"),
+                folder: path.clone(),
+                uri: format!("{}/$1", prefix.trim_end_matches('/')),
+            },
+            _ => MissingPaths {
+                patterns: location.patterns(),
+                regex: location.capturing_regex(),
+                folder: String::new(),
+                uri: "/$1".to_string(),
+            },
+        }
+    }
+
+    /// The target of a rewrite to a file of `try_files`; `None` without an equal.
+    fn file_target(&self, file: &str) -> Option<String> {
+        let to = file.replace("$uri", "/$1").replace("//", "/");
+        let has_variable = to.replace("$1", "").contains('$');
+        let is_file = to.starts_with('/') && !to.ends_with('/') && !has_variable;
+        is_file.then(|| format!("{}{to}", self.folder))
+    }
+}
+
+/// The `try_files` of a location.
+struct FallbackWriter<'s> {
+    server: &'s Server,
+    layout: &'s SiteLayout,
+    index: usize,
+    entry: usize,
+    paths: MissingPaths,
+}
+
+impl FallbackWriter<'_> {
+    fn location(&self) -> &Location {
+        &self.server.locations[self.index]
+    }
+
+    /// The value of `not` for paths of other locations.
+    fn except(&self) -> Option<String> {
+        exception(&paths_without_fallback(self.server, self.index))
+    }
+
+    /// Writes the fallback: a status, a named location or another path.
+    fn write(
+        &self,
+        values: &[String],
+        translation: &mut Translation,
+        document: &mut ConfigDocument,
+    ) {
+        let Some((last, files)) = values.split_last() else {
+            return;
+        };
+        self.write_files(files, translation, document);
+        let mut differ = |difference: &str| {
+            let report = &mut translation.report;
+            report.note_difference(self.entry, difference);
+        };
+        let has_folders = files.iter().any(|it| it.ends_with('/'));
+        if !has_folders && !files.is_empty() && !last.starts_with('=') {
+            differ("folders are redirected to their path with a slash");
+        }
+        let content = &self.location().content;
+        let is_handled = content.fastcgi.is_some() || content.proxy.is_some();
+        match last.strip_prefix('=') {
+            Some("404") => {}
+            Some(_) => differ("missing files are 404"),
+            // Scripts that are missing are 404.
+            None if is_handled => differ("missing scripts are 404"),
+            None if last.starts_with('@') => self.write_named(last, translation, document),
+            None => self.write_path(last, translation, document),
+        }
+    }
+
+    /// Writes the rewrites to files with another name than the requested one: `$uri.html`.
+    fn write_files(
+        &self,
+        files: &[String],
+        translation: &mut Translation,
+        document: &mut ConfigDocument,
+    ) {
+        let mut comes_after_folders = false;
+        for file in files {
+            let is_script = matches!(
                 &**file,
                 "$fastcgi_script_name" | "$document_root$fastcgi_script_name" | "$request_filename"
-            ) => {}
-            _ => translation
-                .report
-                .note_difference(try_files.entry, &format!("{file} is not looked for")),
-        }
-    }
-    // Scripts that are missing are 404.
-    let is_handled = location.content.fastcgi.is_some() || location.content.proxy.is_some();
-    match last.strip_prefix('=') {
-        Some("404") => return,
-        Some(_) => {
-            translation
-                .report
-                .note_difference(try_files.entry, "missing files are 404");
-            return;
-        }
-        None if is_handled => {
-            translation
-                .report
-                .note_difference(try_files.entry, "missing scripts are 404");
-            return;
-        }
-        None => {}
-    }
-    if last.starts_with('@') {
-        write_named_changes(
-            server,
-            location,
-            last,
-            try_files.entry,
-            translation,
-            document,
-        );
-        return;
-    }
-    write_path_fallback(
-        server,
-        location,
-        last,
-        try_files.entry,
-        translation,
-        document,
-    );
-}
-
-/// A named location with rewrites: `location @rules { rewrite ^/(.*)$ /index.php?q=$1 last; }`. Those with a handler are
-/// routes.
-fn write_named_changes(
-    server: &Server,
-    location: &Location,
-    name: &str,
-    entry: usize,
-    translation: &mut Translation,
-    document: &mut ConfigDocument,
-) {
-    let Some(named) = server
-        .locations
-        .iter()
-        .find(|it| it.name.as_deref() == Some(name))
-    else {
-        translation.report.change(
-            entry,
-            DirectiveOutcome::ByHand(format!("location {name} is missing")),
-        );
-        return;
-    };
-    let is_handled = named.content.proxy.is_some() || named.content.fastcgi.is_some();
-    if is_handled {
-        return;
-    }
-    if named.content.changes.is_empty() {
-        let way = "a missing file is answered by a route, a rewrite or another file".to_string();
-        translation
-            .report
-            .change(entry, DirectiveOutcome::ByHand(way));
-    }
-    for change in &named.content.changes {
-        if change.status.is_some() {
-            let way = "redirects apply before files: write them for the paths of missing files"
-                .to_string();
-            translation
-                .report
-                .change(change.entry, DirectiveOutcome::ByHand(way));
-            continue;
-        }
-        let is_whole = change.regex == "^/(.*)$" && location.text != "/";
-        let regex = if is_whole {
-            globs_regex(&location.globs.globs)
-        } else {
-            change.regex.clone()
-        };
-        document.push(
-            rewrite_table("regex", &regex, &change.to, true, change.entry).comment(&change.comment),
-        );
-    }
-}
-
-/// A fallback to a script is a rewrite, one to a file is a rule.
-fn write_path_fallback(
-    server: &Server,
-    location: &Location,
-    target: &str,
-    entry: usize,
-    translation: &mut Translation,
-    document: &mut ConfigDocument,
-) {
-    let target = if target.starts_with('/') {
-        target.to_string()
-    } else {
-        format!("/{target}")
-    };
-    // `/index.html$is_args$args` and the like keep the query, as fallbacks do.
-    let path = target
-        .split(['?', '$'])
-        .next()
-        .unwrap_or_default()
-        .to_string();
-    let is_script = path.ends_with(".php")
-        || server
-            .locations
-            .iter()
-            .any(|it| it.content.fastcgi.is_some() && it.text == path);
-    let globs = &location.globs.globs;
-    let except = exception(&paths_without_fallback(server, location));
-    // A fallback keeps the request's query, so a target with arguments must be a rewrite.
-    if !is_script && !path.is_empty() && !target.trim_start_matches(&*path).contains('=') {
-        for glob in globs {
-            let mut table = ConfigTable::new("[[site.rule]]").entry(entry);
-            if glob != "/**" {
-                table = table.key("pattern", quoted(glob));
+            );
+            match self.paths.file_target(file) {
+                _ if is_script || file == "$uri" => {}
+                _ if file == "$uri/" => comes_after_folders = true,
+                Some(to) => {
+                    let regex = &self.paths.regex;
+                    let table = rewrite_table("regex", regex, &to, comes_after_folders, self.entry);
+                    let table = table.key("exists", "true");
+                    let except = exception(&paths_of_other_files(self.server, self.index));
+                    document.push(table.optional_key("not", except));
+                }
+                None => translation
+                    .report
+                    .note_difference(self.entry, &format!("{file} is not looked for")),
             }
-            let table = table.optional_key("not", except.as_deref());
+        }
+    }
+
+    /// Writes the rewrites of a named location: `location @rules { rewrite ^/(.*)$ /index.php?q=$1 last; }`. Its handler is a
+    /// route.
+    fn write_named(
+        &self,
+        name: &str,
+        translation: &mut Translation,
+        document: &mut ConfigDocument,
+    ) {
+        let mut locations = self.server.locations.iter().enumerate();
+        let named = locations.find(|(_, it)| it.name.as_deref() == Some(name));
+        let Some((named_index, named)) = named else {
+            let way = format!("location {name} is missing");
+            let outcome = DirectiveOutcome::ByHand(way);
+            translation.report.change(self.entry, outcome);
+            return;
+        };
+        let is_handled = named.content.proxy.is_some() || named.content.fastcgi.is_some();
+        let is_lost = named.content.changes.is_empty() && !is_handled;
+        // The rewrite to the files comes before the routes of the name.
+        if is_lost || !self.paths.folder.is_empty() {
+            let way = "a missing file is answered by a route, a rewrite or another file";
+            let outcome = DirectiveOutcome::ByHand(way.to_string());
+            translation.report.change(self.entry, outcome);
+        }
+        let folder = named.kept_folder(named_index).unwrap_or_default();
+        for change in &named.content.changes {
+            if let Some(way) = untranslated_change(named, change) {
+                let outcome = DirectiveOutcome::ByHand(way.to_string());
+                translation.report.change(change.entry, outcome);
+                continue;
+            }
+            let change = PathChange {
+                is_missing: true,
+                ..change.clone()
+            };
+            let front = if change.stays { &*folder } else { "" };
+            let located = LocatedChange {
+                server: self.server,
+                index: Some(self.index),
+                change: &change,
+            };
+            write_change(located, front, translation, document);
+        }
+    }
+
+    /// Writes the fallback to a path: that to a script is a rewrite, one to a file a rule.
+    fn write_path(
+        &self,
+        target: &str,
+        translation: &mut Translation,
+        document: &mut ConfigDocument,
+    ) {
+        let target = format!("/{}", target.trim_start_matches('/'));
+        // `/index.html$is_args$args` and the like keep the query, as fallbacks do.
+        let path = target.split(['?', '$']).next().unwrap_or_default();
+        let mut locations = self.server.locations.iter();
+        let is_script = path.ends_with(".php")
+            || locations.any(|it| it.content.fastcgi.is_some() && it.text == path);
+        // A fallback keeps the request's query, so a target with arguments must be a rewrite.
+        let has_arguments = target[path.len()..].contains('=');
+        if is_script || path == "/" || has_arguments {
+            self.write_script(&target, translation, document);
+            return;
+        }
+        let path = self.layout.page_path(self.server, path);
+        for pattern in &self.paths.patterns {
+            let mut table = ConfigTable::new("[[site.rule]]").entry(self.entry);
+            if pattern != "/**" {
+                table = table.key("pattern", quoted(pattern));
+            }
+            let table = table.optional_key("not", self.except());
             document.push(table.key("fallback", quoted(&path)));
         }
-        return;
     }
-    let to = target
-        .replace("$is_args$args", "?$query")
-        .replace("$is_args$query_string", "?$query")
-        .replace("$query_string", "$query")
-        .replace("$args", "$query")
-        .replace("$request_uri", "/$1")
-        .replace("$uri", "/$1");
-    if to
-        .split('$')
-        .skip(1)
-        .any(|rest| !rest.starts_with("query") && !rest.starts_with('1'))
-    {
-        let way = "targets contain $1 to $9 and $query only".to_string();
-        translation
-            .report
-            .change(entry, DirectiveOutcome::ByHand(way));
-        return;
+
+    fn write_script(
+        &self,
+        target: &str,
+        translation: &mut Translation,
+        document: &mut ConfigDocument,
+    ) {
+        let uri = &self.paths.uri;
+        let to = target
+            .replace("$is_args$args", "?$query")
+            .replace("$is_args$query_string", "?$query")
+            .replace("$query_string", "$query")
+            .replace("$args", "$query")
+            .replace("$request_uri", uri)
+            .replace("$uri", uri);
+        let mut variables = to.split('$').skip(1);
+        if variables.any(|rest| !rest.starts_with("query") && !rest.starts_with('1')) {
+            let way = "targets contain $1 to $9 and $query only".to_string();
+            let outcome = DirectiveOutcome::ByHand(way);
+            translation.report.change(self.entry, outcome);
+            return;
+        }
+        let (key, from) = match &self.paths.patterns[..] {
+            // Without a capture, the pattern itself is easier to read.
+            [pattern] if !to.contains("$1") => ("from", pattern),
+            _ => ("regex", &self.paths.regex),
+        };
+        let table = rewrite_table(key, from, &to, true, self.entry);
+        let except = exception(&paths_without_rewrite(self.server, self.index));
+        document.push(table.optional_key("not", except));
     }
-    let (key, from) = match &globs[..] {
-        // Without a capture, the glob itself is easier to read.
-        [glob] if !to.contains("$1") => ("from", glob.clone()),
-        globs => ("regex", globs_regex(globs)),
-    };
-    let table = rewrite_table(key, &from, &to, true, entry);
-    document.push(table.optional_key("not", except));
 }
 
-/// The paths of files in locations with precedence, for which `try_files` of this one does not hold.
-fn paths_without_fallback(server: &Server, location: &Location) -> Vec<String> {
-    let before = server
-        .locations
-        .iter()
-        .take_while(|it| it.entry != location.entry);
-    let others = before.filter(|it| {
-        let content = &it.content;
-        let is_handled = content.proxy.is_some() || content.fastcgi.is_some();
-        let last = content.try_files.as_ref().and_then(|it| it.value.last());
-        let has_fallback = last.is_some_and(|it| !it.starts_with('='));
-        // Their own fallback, handler or refusal answers.
-        it.name.is_none()
-            && !is_handled
-            && !has_fallback
-            && content.redirect.is_none()
-            && !it.settings.access.is_closed()
-            && may_overlap(&it.globs, &location.globs)
-    });
-    others
-        .flat_map(|it| it.globs.globs.iter().cloned())
-        .collect()
+/// The way to translate a rewrite of a named location by hand, if it has no equal.
+fn untranslated_change(named: &Location, change: &PathChange) -> Option<&'static str> {
+    if change.status.is_some() {
+        return Some("redirects apply before files: write them for the paths of missing files");
+    }
+    let is_script = named.content.fastcgi.is_some() && change.stays;
+    is_script.then_some("write a rewrite with missing, and a route for the new path")
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::located_change::paths_without_rewrite;
 use super::origins::{PassUrl, route_origin};
 use crate::document::{ConfigDocument, ConfigTable};
 use crate::nginx::level::Translation;
@@ -11,6 +12,7 @@ use crate::nginx::settings::UpstreamSettings;
 use crate::origin_tables::OriginTables;
 use crate::path_globs::PathGlobs;
 use crate::report::DirectiveOutcome;
+use crate::request_selector::exception;
 use crate::toml_values::{key, quoted};
 
 /// nginx copies requests of all methods.
@@ -23,7 +25,8 @@ pub fn write_routes(
     origins: &mut OriginTables,
     document: &mut ConfigDocument,
 ) {
-    for location in server.locations.iter().filter(|it| it.name.is_none()) {
+    let locations = server.locations.iter().enumerate();
+    for (index, location) in locations.filter(|(_, it)| it.name.is_none()) {
         // The routes that copy requests contain this location's origin.
         if location.content.is_internal && is_mirror(server, location) {
             continue;
@@ -34,15 +37,35 @@ pub fn write_routes(
             Some(named) => (named, true),
             None => (location, location.content.is_missing),
         };
+        // nginx looks for files in the locations with precedence only.
+        let except = match is_missing {
+            true => exception(&paths_without_rewrite(server, index)),
+            false => None,
+        };
         let route = RouteWriter {
             server,
             location,
             handler,
             is_missing,
+            except,
+            kept_folder: None,
         };
         if handler.content.fastcgi.is_some() {
             route.write_fastcgi(translation, document);
         } else if handler.content.proxy.is_some() {
+            route.write_origin(translation, origins, document);
+        }
+    }
+    for (index, location) in server.locations.iter().enumerate() {
+        if let Some(folder) = location.kept_folder(index) {
+            let route = RouteWriter {
+                server,
+                location,
+                handler: location,
+                is_missing: false,
+                except: None,
+                kept_folder: Some(folder),
+            };
             route.write_origin(translation, origins, document);
         }
     }
@@ -72,23 +95,30 @@ struct RouteWriter<'s> {
     location: &'s Location,
     handler: &'s Location,
     is_missing: bool,
+    /// The value of `not`: paths of other locations.
+    except: Option<String>,
+    /// The folder of the paths that the location's own rewrites have set.
+    kept_folder: Option<String>,
 }
 
 impl RouteWriter<'_> {
     /// One table for each glob, with the handler's keys.
     fn tables(&self, entry: usize) -> Vec<ConfigTable> {
+        if let Some(folder) = &self.kept_folder {
+            let table = ConfigTable::new("[[site.route]]")
+                .comment("The rewrites of the location lead here.")
+                .entry(entry);
+            return vec![table.key("pattern", quoted(&format!("{folder}/**")))];
+        }
         let is_regex = self.location.globs != PathGlobs::prefix(&self.location.text)
             && self.location.rank != LocationRank::Exact;
         let mut comment = is_regex.then_some(self.location.comment.as_str());
-        let tables = self.location.globs.globs.iter().map(|glob| {
+        let tables = self.location.patterns().into_iter().map(|pattern| {
             let table =
                 ConfigTable::new("[[site.route]]").comment(comment.take().unwrap_or_default());
-            let table = table.entry(entry).key("pattern", quoted(glob));
-            if self.is_missing {
-                table.key("missing", "true")
-            } else {
-                table
-            }
+            let table = table.entry(entry).key("pattern", quoted(&pattern));
+            let table = table.optional_key("missing", self.is_missing.then_some("true"));
+            table.optional_key("not", self.except.as_deref())
         });
         tables.collect()
     }
@@ -169,6 +199,9 @@ impl RouteWriter<'_> {
             for (name, value) in self.path_keys(&url) {
                 table = table.key(name, quoted(&value));
             }
+            if self.replaces_path() {
+                table = table.key("restore_prefix", "false");
+            }
             if origin.is_url {
                 table = table.optional_key("connect_timeout", settings.connect_timeout.as_ref());
             }
@@ -179,12 +212,24 @@ impl RouteWriter<'_> {
             table = self.common_keys(table, settings);
             document.push(table);
             document.push_filled(cache_table(settings, translation));
-            document.push_filled(request_table(settings));
+            document.push_filled(self.request_table(settings));
         }
+    }
+
+    /// Whether rewrites have replaced the path. nginx leaves the paths in responses as they are then.
+    fn replaces_path(&self) -> bool {
+        self.kept_folder.is_some() || self.location.replaced_prefix().is_some()
     }
 
     /// The keys that replace the front of the path, as `proxy_pass` with a path does.
     fn path_keys(&self, url: &PassUrl) -> Vec<(&'static str, String)> {
+        // After a rewrite, nginx ignores the path of the URL.
+        if let Some(folder) = &self.kept_folder {
+            return vec![("strip_prefix", folder.clone())];
+        }
+        if let Some(replaced) = self.location.replaced_prefix() {
+            return prefix_keys(&replaced.removed, &replaced.added);
+        }
         let Some(path) = &url.path else {
             return Vec::new();
         };
@@ -194,15 +239,25 @@ impl RouteWriter<'_> {
             return Vec::new();
         }
         let front = self.location.text.trim_end_matches('/');
-        let mut keys = Vec::new();
-        if !front.is_empty() {
-            keys.push(("strip_prefix", front.to_string()));
+        prefix_keys(front, path.trim_end_matches('/'))
+    }
+
+    /// Fields of requests to the origin.
+    fn request_table(&self, settings: &UpstreamSettings) -> ConfigTable {
+        let mut table = ConfigTable::new("[site.route.request]");
+        for field in &settings.request_fields {
+            let (name, value) = &field.value;
+            table.push(
+                &format!("set.{}", key(name)),
+                &quoted(value),
+                Some(field.entry),
+            );
         }
-        let added = path.trim_end_matches('/');
-        if !added.is_empty() {
-            keys.push(("add_prefix", added.to_string()));
+        match self.kept_folder {
+            // The folder is none of the client's path.
+            Some(_) => table.key("remove", quoted("X-Forwarded-Prefix")),
+            None => table,
         }
-        keys
     }
 
     /// The value of `mirror`, if the location of the copies passes their targets on unchanged.
@@ -276,7 +331,7 @@ impl RouteWriter<'_> {
         if settings.intercepts_errors {
             table = table.key("intercept_errors", self.intercepted_errors());
         }
-        if self.location.content.is_internal {
+        if self.location.content.is_internal || self.kept_folder.is_some() {
             table = table.key("internal", "true");
         }
         match settings.is_cached && !settings.has_cache_exceptions {
@@ -365,16 +420,11 @@ fn program_cache_table(settings: &UpstreamSettings, translation: &mut Translatio
     cache_table(&fresh_only, translation)
 }
 
-/// Fields of requests to the origin.
-fn request_table(settings: &UpstreamSettings) -> ConfigTable {
-    let mut table = ConfigTable::new("[site.route.request]");
-    for field in &settings.request_fields {
-        let (name, value) = &field.value;
-        table.push(
-            &format!("set.{}", key(name)),
-            &quoted(value),
-            Some(field.entry),
-        );
-    }
-    table
+/// The keys that remove and add a front of the path.
+fn prefix_keys(removed: &str, added: &str) -> Vec<(&'static str, String)> {
+    let keys = [("strip_prefix", removed), ("add_prefix", added)];
+    keys.into_iter()
+        .filter(|(_, prefix)| !prefix.is_empty())
+        .map(|(key, prefix)| (key, prefix.to_string()))
+        .collect()
 }

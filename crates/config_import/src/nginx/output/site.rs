@@ -4,217 +4,20 @@ use std::collections::BTreeMap;
 
 use super::access::write_rules;
 use super::fields::{write_cache_control, write_fields};
+use super::layout::{FilePlace, SiteLayout, answers_missing_files, is_error_page, is_static};
 use super::redirects::write_redirects;
 use super::rewrites::write_rewrites;
 use super::routes::write_routes;
 use crate::origin_tables::OriginTables;
-use crate::path_overlap::shares_paths;
-use lowroad_config::PathPattern;
 
 use crate::document::{ConfigDocument, ConfigTable};
 use crate::nginx::level::Translation;
-use crate::nginx::locations::{Location, LocationRank};
+use crate::nginx::locations::LocationRank;
 use crate::nginx::servers::Server;
 use crate::nginx::settings::LevelSettings;
 use crate::path_globs::PathGlobs;
 use crate::report::DirectiveOutcome;
 use crate::toml_values::{key, list, quoted};
-
-/// Where the files of a location are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FilePlace {
-    /// In the root of the site.
-    Root,
-    /// In a folder for a path: an alias.
-    Alias {
-        /// The path.
-        path: String,
-        /// The folder.
-        folder: String,
-    },
-    /// Routes would take the path: a rewrite leads to an alias that clients can't request.
-    Hidden {
-        /// The path of the alias.
-        path: String,
-        /// The folder.
-        folder: String,
-        /// The part of the requested path that is omitted.
-        prefix: String,
-    },
-}
-
-/// The decisions about a site that several tables depend on.
-pub struct SiteLayout {
-    /// The root.
-    pub root: Option<String>,
-    /// The place of each location's files; none if a handler answers.
-    pub places: Vec<Option<FilePlace>>,
-}
-
-impl SiteLayout {
-    /// Plans a site.
-    pub fn new(server: &Server, default_root: &str) -> SiteLayout {
-        let mut layout = SiteLayout {
-            root: None,
-            places: vec![None; server.locations.len()],
-        };
-        layout.root = site_root(server, default_root);
-        for (index, location) in server.locations.iter().enumerate() {
-            if is_error_page(server, location) {
-                layout.places[index] = Some(FilePlace::Root);
-            } else if is_static(location) {
-                layout.places[index] = Some(layout.place(server, index, location, default_root));
-            }
-        }
-        layout
-    }
-
-    /// The value of `listing`. The key is one for the site, so it is only set if each location with folders lists them.
-    fn listing(&self, server: &Server, translation: &mut Translation) -> Option<&'static str> {
-        let may_have_folders = |globs: &PathGlobs| {
-            let mut globs = globs.globs.iter();
-            globs.any(|glob| glob.ends_with(['*', '/']))
-        };
-        let locations = server.locations.iter().zip(&self.places);
-        let listings: Vec<Option<usize>> = locations
-            .filter(|(location, place)| place.is_some() && may_have_folders(&location.globs))
-            .map(|(location, _)| location.settings.listing)
-            .collect();
-        if listings.iter().all(Option::is_some) {
-            return (!listings.is_empty()).then_some("true");
-        }
-        for entry in listings.into_iter().flatten() {
-            let way = "no folders are listed, since `listing` would list those of other locations: write a site for these paths";
-            let outcome = DirectiveOutcome::ByHand(way.to_string());
-            translation.report.change(entry, outcome);
-        }
-        None
-    }
-
-    /// Reports the bandwidths of locations with files: sites and routes have the key.
-    fn report_bandwidths(&self, server: &Server, translation: &mut Translation) {
-        let site = server.settings.bandwidth_keys();
-        for (location, place) in server.locations.iter().zip(&self.places) {
-            let keys = location.settings.bandwidth_keys();
-            let own = location.settings.bandwidth.as_ref();
-            if let (true, Some(own)) = (place.is_some() && keys != site, own) {
-                let way =
-                    "files have the `rate` of their site: write a [[site.rule]] with this one";
-                let outcome = DirectiveOutcome::ByHand(way.to_string());
-                translation.report.change(own.entry, outcome);
-            }
-        }
-    }
-
-    /// Whether a handler answers the requests of a location.
-    pub fn is_handled(&self, index: usize) -> bool {
-        self.places[index].is_none()
-    }
-
-    /// The globs of a location for tables that apply after rewrites.
-    pub fn globs_of(&self, index: usize, location: &Location) -> PathGlobs {
-        match &self.places[index] {
-            Some(FilePlace::Hidden { path, .. }) => PathGlobs::prefix(&format!("{path}/")),
-            _ => location.globs.clone(),
-        }
-    }
-
-    fn place(
-        &self,
-        server: &Server,
-        index: usize,
-        location: &Location,
-        default_root: &str,
-    ) -> FilePlace {
-        let is_prefix =
-            location.name.is_none() && location.globs == PathGlobs::prefix(&location.text);
-        let root = location
-            .settings
-            .root
-            .clone()
-            .unwrap_or_else(|| default_root.to_string());
-        let (folder, prefix) = match &location.content.alias {
-            Some(alias) => (alias.value.clone(), location.text.clone()),
-            None => (root.clone(), String::new()),
-        };
-        let is_in_root = location.content.alias.is_none() && Some(&root) == self.root.as_ref();
-        // Routes come before files, so even one of lower precedence would take these paths.
-        let is_shadowed = server.locations[index + 1..]
-            .iter()
-            .any(|lower| takes_all(lower) && shares_paths(&location.globs, &lower.globs));
-        let is_internal = location.content.is_internal;
-        if is_in_root && !is_shadowed && !is_internal {
-            return FilePlace::Root;
-        }
-        let path = location.text.trim_end_matches('/').to_string();
-        // No route takes the paths of an internal alias.
-        if is_prefix && (!is_shadowed || is_internal) && !path.is_empty() {
-            let folder = match location.content.alias {
-                Some(_) => folder,
-                None => format!("{}{path}", root.trim_end_matches('/')),
-            };
-            return FilePlace::Alias { path, folder };
-        }
-        FilePlace::Hidden {
-            path: format!("/files-{}", index + 1),
-            folder,
-            prefix: if is_prefix || location.rank == LocationRank::Exact {
-                prefix
-            } else {
-                String::new()
-            },
-        }
-    }
-}
-
-/// Whether a route takes all paths of a location, also those of files.
-fn takes_all(location: &Location) -> bool {
-    let is_route = location.content.proxy.is_some() || location.content.fastcgi.is_some();
-    is_route && location.name.is_none() && !location.content.is_missing && !is_script(location)
-}
-
-/// Whether a location answers paths without a file.
-fn answers_missing_files(location: &Location) -> bool {
-    let last = location
-        .content
-        .try_files
-        .as_ref()
-        .and_then(|it| it.value.last());
-    takes_all(location)
-        || location.content.is_missing
-        || last.is_some_and(|last| !last.starts_with('='))
-}
-
-/// Whether a location is for scripts, by their extension.
-fn is_script(location: &Location) -> bool {
-    location
-        .globs
-        .globs
-        .iter()
-        .all(|glob| glob.ends_with(".php"))
-}
-
-/// Whether a location is only for an error page, which is a file of the root.
-fn is_error_page(server: &Server, location: &Location) -> bool {
-    let is_special = location.rank == LocationRank::Exact || location.content.is_internal;
-    let is_target = |target: &str| {
-        let globs = location
-            .globs
-            .globs
-            .iter()
-            .filter_map(|glob| PathPattern::parse(glob).ok());
-        globs
-            .into_iter()
-            .any(|pattern| pattern.matches(target.as_bytes()))
-    };
-    is_special
-        && is_static(location)
-        && server
-            .settings
-            .error_pages
-            .iter()
-            .any(|page| is_target(&page.value.1))
-}
 
 /// Refuses the paths of internal locations of files that no alias can express, so that clients don't get them.
 pub fn close_internal_locations(server: &mut Server, translation: &mut Translation) {
@@ -231,47 +34,6 @@ pub fn close_internal_locations(server: &mut Server, translation: &mut Translati
             server.locations[index].settings.access.refusal = Some(404);
         }
     }
-}
-
-fn is_static(location: &Location) -> bool {
-    let content = &location.content;
-    location.name.is_none()
-        && !content.is_other
-        && !content
-            .changes
-            .iter()
-            .any(|it| it.status.is_none() && !it.is_missing)
-        && content.redirect.is_none()
-        && !location.settings.access.is_closed()
-        && (content.is_missing || (content.proxy.is_none() && content.fastcgi.is_none()))
-}
-
-/// The root: that of the location `/` if it serves files, else the server's.
-fn site_root(server: &Server, default_root: &str) -> Option<String> {
-    let slash = server
-        .locations
-        .iter()
-        .find(|it| it.text == "/" && it.rank >= LocationRank::FinalPrefix);
-    let of_slash = slash
-        .filter(|it| is_static(it))
-        .and_then(|it| it.settings.root.clone());
-    let with_root = || {
-        server
-            .locations
-            .iter()
-            .find(|it| it.content.has_root && is_static(it))
-            .and_then(|it| it.settings.root.clone())
-    };
-    let root = of_slash
-        .or_else(|| server.settings.root.clone())
-        .or_else(with_root);
-    // Routes may take everything; otherwise files are in nginx' default folder.
-    let is_complete = server
-        .locations
-        .iter()
-        .any(|it| takes_all(it) && it.globs.globs.iter().any(|glob| glob == "/**"));
-    let needs_root = !is_complete && server.content.redirect.is_none();
-    root.or_else(|| needs_root.then(|| default_root.to_string()))
 }
 
 /// The parts of a site that depend on other servers.
@@ -298,7 +60,8 @@ pub fn write_site(
         .join("html")
         .to_string_lossy()
         .into_owned();
-    let layout = SiteLayout::new(server, &default_root);
+    let layout = SiteLayout::new(server, &default_root, translation);
+    layout.report_missing_folders(server, translation);
     if layout.root.as_ref() == Some(&default_root) && server.settings.root.is_none() {
         // A configuration is refused if a root is missing, and nginx answers 404.
         let difference = format!("no root: nginx' default folder {default_root} must exist");
@@ -311,7 +74,7 @@ pub fn write_site(
     document.push(site_table(server, context, &layout).optional_key("listing", listing));
     let own = write_tls(server, context, document);
     write_representation(server, &layout, document);
-    write_cache_control(server, &layout, &translation.definitions, document);
+    write_cache_control(server, &layout, translation, document);
     write_aliases(server, &layout, document);
     // Origins get paths with hidden names, so their refusal needs rules there.
     let has_hidden_paths = server.locations.iter().any(answers_missing_files);
@@ -351,7 +114,12 @@ fn site_table(server: &Server, context: &SiteContext, layout: &SiteLayout) -> Co
         table.push("index", &list(&index), Some(server.entry));
     }
     let bandwidth = server.settings.bandwidth_keys();
-    for (name, value) in site_keys(server).into_iter().chain(bandwidth) {
+    let mut keys = site_keys(server);
+    if layout.root.is_some() {
+        // nginx follows all links; the default of Lowroad is those beneath the root.
+        keys.entry("symlinks").or_insert_with(|| quoted("follow"));
+    }
+    for (name, value) in keys.into_iter().chain(bandwidth) {
         table.push(name, &value, Some(server.entry));
     }
     let proxies = &server.settings.trusted_proxies;
@@ -366,8 +134,8 @@ fn site_table(server: &Server, context: &SiteContext, layout: &SiteLayout) -> Co
     table
 }
 
-/// The index files, unless they are the default.
-fn site_index(server: &Server) -> Vec<String> {
+/// The names of index files.
+pub fn index_names(server: &Server) -> Vec<String> {
     let slash = server
         .locations
         .iter()
@@ -375,6 +143,16 @@ fn site_index(server: &Server) -> Vec<String> {
     let index = slash
         .map_or(&server.settings.index, |it| &it.settings.index)
         .clone();
+    match index.is_empty() {
+        // The default of nginx.
+        true => vec!["index.html".to_string()],
+        false => index,
+    }
+}
+
+/// The index files, unless they are the default.
+fn site_index(server: &Server) -> Vec<String> {
+    let index = index_names(server);
     let has_scripts = server
         .locations
         .iter()
@@ -471,11 +249,8 @@ fn write_representation(server: &Server, layout: &SiteLayout, document: &mut Con
     }
     for (status, page) in statuses {
         if layout.root.is_some() {
-            pages.push(
-                &status.to_string(),
-                &quoted(&page.value.1),
-                Some(page.entry),
-            );
+            let path = layout.page_path(server, &page.value.1);
+            pages.push(&status.to_string(), &quoted(&path), Some(page.entry));
         }
     }
     document.push_filled(pages);
