@@ -246,8 +246,6 @@ def nextcloud(folder, plain, encrypted):
         "GET /index.php": empty,
         "GET /status.php": empty,
         "GET /cron.php": empty,
-        "GET /remote": (["status", "location"], "by hand: its pattern would also match its target"),
-        "GET /other.php": (["status", "cache-control", "content-type"], "by hand: an expression with look-ahead"),
     }
     return {"config": config, "plain": ("cloud.example", ["/", "/a?b=c"]), "encrypted": ("cloud.example", requests),
             "known": known}

@@ -100,7 +100,7 @@ impl ConditionKeys {
 }
 
 /// The table of the condition that an expression finds a match in a variable.
-fn variable_table(variable: &str, expression: &str) -> String {
+pub fn variable_table(variable: &str, expression: &str) -> String {
     format!(
         "{{ variable = {} }}",
         quoted(&format!("{variable}=~{expression}"))

@@ -351,6 +351,22 @@ fn queries_of_redirects_are_those_of_nginx() {
 }
 
 #[test]
+fn redirect_of_a_prefix_leaves_scripts_out() {
+    let (site, import) = import(&format!(
+        "location /remote {{ return 301 /remote.php$request_uri; }} location ~ \\.php(?:$|/) {{ {SCRIPT} }}"
+    ));
+    assert_translated(&import);
+    assert_eq!(site.redirects.len(), 1, "{}", import.text);
+    assert!(
+        import
+            .text
+            .contains("not = { variable = '$path=~\\.php(?:$|/)' }"),
+        "{}",
+        import.text
+    );
+}
+
+#[test]
 fn redirect_of_a_host_keeps_status_and_scheme() {
     let lines = "server_name a.example www.a.example; if ($host = www.a.example) { return 302 $scheme://a.example$request_uri; }";
     let text = format!("http {{ server {{ listen 80; root /srv; {lines} }} }}");

@@ -25,13 +25,15 @@ const CASES: [SiteCase; 13] = [
     SiteCase {
         name: "look-aheads of rewrites",
         http: "",
-        server: "rewrite ^/((?!app/|static/|index|other).*)$ /app/$1 last;\n\
-                 location ~ \\.php(?:$|/) { rewrite ^/(?!index|remote) /index.php$uri; SCRIPT }",
+        server: "rewrite ^/((?!app/|static/|index|other|remote).*)$ /app/$1 last;\n\
+                 location ~ \\.php(?:$|/) { rewrite ^/(?!index|remote) /index.php$uri; SCRIPT }\n\
+                 location /remote { return 301 /remote.php$request_uri; }",
         files: &[
             "root/app/a.txt",
             "root/static/s.txt",
             "root/index.php",
             "root/other.php",
+            "root/remote.php",
         ],
         requests: &[
             "/a.txt",
@@ -39,6 +41,8 @@ const CASES: [SiteCase; 13] = [
             "/app/a.txt",
             "/none",
             "/index.php",
+            "/remote?x=1",
+            "/remote.php",
         ],
     },
     SiteCase {

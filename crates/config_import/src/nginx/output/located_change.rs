@@ -1,8 +1,10 @@
 //! Redirects and rewrites of a location, confined to its paths: nginx applies them after it has selected the location, and
 //! Lowroad before.
 
+use lowroad_config::PathExpression;
+
 use crate::document::ConfigTable;
-use crate::nginx::condition_keys::ConditionKeys;
+use crate::nginx::condition_keys::{ConditionKeys, variable_table};
 use crate::nginx::level::Translation;
 use crate::nginx::locations::{Location, LocationRank};
 use crate::nginx::servers::Server;
@@ -80,8 +82,8 @@ impl<'s> LocatedChange<'s> {
             return Vec::new();
         };
         match self.change.is_missing {
-            true => exception_tables(&paths_without_rewrite(self.server, index)),
-            false => exception_tables(&paths_with_precedence(self.server, index)),
+            true => paths_without_rewrite(self.server, index),
+            false => paths_with_precedence(self.server, index),
         }
     }
 }
@@ -93,16 +95,26 @@ impl Location {
         self.rank != LocationRank::Exact && self.globs.globs != prefix.globs
     }
 
-    /// The condition that its expression of nginx finds the path; `None` without one, or without an equal.
-    fn own_expression(&self) -> Option<ConditionKeys> {
+    /// Its expression of nginx; `None` if its paths are others.
+    fn expression(&self) -> Option<String> {
         let flags = match self.ignores_case && !self.text.starts_with("(?i)") {
             true => "(?i)",
             false => "",
         };
         // The expression of an inner location also finds paths outside of the outer one.
         let is_own = self.is_regex() && self.rank == LocationRank::Regex;
-        let regex = format!("{flags}{}", self.text);
-        is_own.then(|| ConditionKeys::from_match("$path", &regex))?
+        is_own.then(|| format!("{flags}{}", self.text))
+    }
+
+    /// The condition that its expression finds the path; `None` without one, or without an equal.
+    fn own_expression(&self) -> Option<ConditionKeys> {
+        ConditionKeys::from_match("$path", &self.expression()?)
+    }
+
+    /// Its expression, if that has an equal without exceptions.
+    fn only_expression(&self) -> Option<String> {
+        let regex = self.expression()?;
+        PathExpression::parse(&regex).is_ok().then_some(regex)
     }
 
     /// The conditions that a path is one of the location, if its globs match other paths, too.
@@ -120,22 +132,26 @@ impl Location {
     }
 }
 
-/// The globs of locations with precedence, which redirects and rewrites must leave out: they come before routes and files.
+/// Tables of the paths of locations with precedence, which redirects and rewrites must leave out: they come before routes and
+/// files.
 pub fn paths_with_precedence(server: &Server, index: usize) -> Vec<String> {
     let location = &server.locations[index];
+    // `/a` also has `/a.php`.
+    let has_names = !location.text.ends_with('/');
     let before = server.locations[..index].iter();
     let others = before.filter(|other| {
         // Rules refuse paths before redirects do anything.
         let is_refused = other.settings.access.is_closed() || other.content.is_other;
-        other.name.is_none()
-            && other.content.redirect.is_none()
-            && !is_refused
-            && shares_paths(&other.globs, &location.globs)
+        let may_share = match has_names {
+            true => may_overlap(&other.globs, &location.globs),
+            false => shares_paths(&other.globs, &location.globs),
+        };
+        other.name.is_none() && other.content.redirect.is_none() && !is_refused && may_share
     });
-    others.flat_map(Location::patterns).collect()
+    path_tables(others)
 }
 
-/// The paths of files in locations with precedence, for which a fallback to a file does not hold.
+/// Tables of the paths of files in locations with precedence, for which a fallback to a file does not hold.
 pub fn paths_without_fallback(server: &Server, index: usize) -> Vec<String> {
     let has_fallback = |last: &str| !last.starts_with('=');
     paths_of_files(server, index, has_fallback)
@@ -154,8 +170,8 @@ pub fn paths_of_other_files(server: &Server, index: usize) -> Vec<String> {
     paths_of_files(server, index, |_| false)
 }
 
-/// The paths of locations with precedence whose files may be missing. `answers` returns whether the end of `try_files` of such a
-/// location answers first.
+/// Tables of the paths of locations with precedence whose files may be missing. `answers` returns whether the end of `try_files`
+/// of such a location answers first.
 fn paths_of_files(server: &Server, index: usize, answers: impl Fn(&str) -> bool) -> Vec<String> {
     let location = &server.locations[index];
     let others = server.locations[..index].iter().filter(|it| {
@@ -170,5 +186,19 @@ fn paths_of_files(server: &Server, index: usize, answers: impl Fn(&str) -> bool)
             && !it.settings.access.is_closed()
             && may_overlap(&it.globs, &location.globs)
     });
-    others.flat_map(Location::patterns).collect()
+    path_tables(others)
+}
+
+/// Tables of conditions that hold for the paths of locations.
+pub fn path_tables<'l>(locations: impl Iterator<Item = &'l Location>) -> Vec<String> {
+    let mut patterns: Vec<String> = Vec::new();
+    let mut tables = Vec::new();
+    for location in locations {
+        match location.only_expression() {
+            Some(regex) => tables.push(variable_table("$path", &regex)),
+            None => patterns.extend(location.patterns()),
+        }
+    }
+    // One table for all globs is shorter.
+    [exception_tables(&patterns), tables].concat()
 }

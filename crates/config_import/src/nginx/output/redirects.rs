@@ -11,7 +11,7 @@ use crate::nginx::servers::Server;
 use crate::nginx::settings::Sourced;
 use crate::path_globs::PathGlobs;
 use crate::report::DirectiveOutcome;
-use crate::request_selector::exception;
+use crate::request_selector::one_or_list;
 use crate::toml_values::quoted;
 
 /// Writes the redirects of a site: those of the server, then those of locations by precedence.
@@ -29,7 +29,7 @@ pub fn write_redirects(
         write_changes(server, Some(index), translation, document);
         write_slash_redirect(server, location, document);
         if let Some(redirect) = &location.content.redirect {
-            let except = exception(&paths_with_precedence(server, index));
+            let except = one_or_list(paths_with_precedence(server, index));
             let redirects = location_redirects(server, location, redirect);
             push_redirects(redirect, redirects, except.as_deref(), document);
         }

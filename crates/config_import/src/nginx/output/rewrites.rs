@@ -2,8 +2,8 @@
 
 use super::layout::{FilePlace, SiteLayout};
 use super::located_change::{
-    ALL_PATHS, LocatedChange, paths_of_other_files, paths_with_precedence, paths_without_fallback,
-    paths_without_rewrite,
+    ALL_PATHS, LocatedChange, path_tables, paths_of_other_files, paths_with_precedence,
+    paths_without_fallback, paths_without_rewrite,
 };
 use crate::document::{ConfigDocument, ConfigTable};
 use crate::nginx::level::Translation;
@@ -13,7 +13,7 @@ use crate::nginx::settings::PathChange;
 use crate::path_globs::PathGlobs;
 use crate::path_overlap::may_overlap;
 use crate::report::DirectiveOutcome;
-use crate::request_selector::exception;
+use crate::request_selector::one_or_list;
 use crate::toml_values::quoted;
 
 /// Writes the rewrites of a site, and the fallbacks of `try_files`.
@@ -36,7 +36,7 @@ pub fn write_rewrites(
             write_location_changes(server, index, layout, translation, document);
         }
         if let Some(FilePlace::Hidden { path, prefix, .. }) = &layout.places[index] {
-            let except = exception(&routed_paths(server, index));
+            let except = one_or_list(routed_paths(server, index));
             let table = hidden_rewrite(location, path, prefix);
             document.push(table.optional_key("not", except));
         }
@@ -108,7 +108,7 @@ fn write_change(
     document.push(table.comment(&change.comment));
 }
 
-/// The paths of locations with precedence over the files of a location, also those of scripts in its folder.
+/// Tables of the paths of locations with precedence over the files of a location, also those of scripts in its folder.
 fn routed_paths(server: &Server, index: usize) -> Vec<String> {
     let mut paths = paths_with_precedence(server, index);
     let scripts = server.locations[..index].iter().filter(|other| {
@@ -116,9 +116,9 @@ fn routed_paths(server: &Server, index: usize) -> Vec<String> {
         let globs = &server.locations[index].globs;
         other.name.is_none() && is_handled && may_overlap(&other.globs, globs)
     });
-    for pattern in scripts.flat_map(Location::patterns) {
-        if !paths.contains(&pattern) {
-            paths.push(pattern);
+    for table in path_tables(scripts) {
+        if !paths.contains(&table) {
+            paths.push(table);
         }
     }
     paths
@@ -231,7 +231,7 @@ impl FallbackWriter<'_> {
 
     /// The value of `not` for paths of other locations.
     fn except(&self) -> Option<String> {
-        exception(&paths_without_fallback(self.server, self.index))
+        one_or_list(paths_without_fallback(self.server, self.index))
     }
 
     /// Writes the fallback: a status, a named location or another path.
@@ -285,7 +285,7 @@ impl FallbackWriter<'_> {
                     let regex = &self.paths.regex;
                     let table = rewrite_table("regex", regex, &to, comes_after_folders, self.entry);
                     let table = table.key("exists", "true");
-                    let except = exception(&paths_of_other_files(self.server, self.index));
+                    let except = one_or_list(paths_of_other_files(self.server, self.index));
                     document.push(table.optional_key("not", except));
                 }
                 None => translation
@@ -397,7 +397,7 @@ impl FallbackWriter<'_> {
             _ => ("regex", &self.paths.regex),
         };
         let table = rewrite_table(key, from, &to, true, self.entry);
-        let except = exception(&paths_without_rewrite(self.server, self.index));
+        let except = one_or_list(paths_without_rewrite(self.server, self.index));
         document.push(table.optional_key("not", except));
     }
 }

@@ -12,7 +12,7 @@ use crate::nginx::settings::UpstreamSettings;
 use crate::origin_tables::OriginTables;
 use crate::path_globs::PathGlobs;
 use crate::report::DirectiveOutcome;
-use crate::request_selector::exception;
+use crate::request_selector::one_or_list;
 use crate::toml_values::{key, quoted};
 
 /// nginx copies requests of all methods.
@@ -39,7 +39,7 @@ pub fn write_routes(
         };
         // nginx looks for files in the locations with precedence only.
         let except = match is_missing {
-            true => exception(&paths_without_rewrite(server, index)),
+            true => one_or_list(paths_without_rewrite(server, index)),
             false => None,
         };
         let route = RouteWriter {
