@@ -227,32 +227,13 @@ impl FastCgiHandler {
         worker: usize,
         request: &HandlerRequest,
     ) -> Result<PathMeaning, HandlerFailure> {
-        // The configuration names the program, so no file is looked up.
-        if self.is_one_program() {
-            return Ok(PathMeaning::Script(mounted_program(
-                request.path(),
-                &self.base,
-            )));
-        }
-        if let Some(script) = &self.fastcgi.script {
-            return Ok(PathMeaning::Script(front_controller(
-                request.path(),
-                script,
-            )));
+        if let Some(meaning) = self.meaning_by_name(request) {
+            return Ok(meaning);
         }
         let worker_handle = self.backends.worker_handle(worker);
         let now_ms = worker_handle.timers.now_ms();
         let plain_len = request.plain_path_len();
         let is_plain = plain_len >= request.path().len();
-        // With script_root, the files may be on another machine: only the name of the script is checked. The files of
-        // an alias are local.
-        if self.fastcgi.script_root.is_some() && request.extra.alias.is_none() {
-            let requested = RequestedPath {
-                path: request.path(),
-                plain_len,
-            };
-            return Ok(find_by_name(requested, &self.rules));
-        }
         let (folder, prefix_len) = request.files();
         // An encoded slash changes the result but not the decoded path, which is the cache key, so the cache is
         // bypassed.
@@ -288,6 +269,50 @@ impl FastCgiHandler {
                 .insert(folder, request.path(), now_ms, &meaning);
         }
         Ok(meaning)
+    }
+
+    /// The meaning of a path, if no file is looked up for it.
+    fn meaning_by_name(&self, request: &HandlerRequest) -> Option<PathMeaning> {
+        // The configuration names the program or the script.
+        if self.is_one_program() {
+            let program = mounted_program(request.path(), &self.base);
+            return Some(PathMeaning::Script(program));
+        }
+        if let Some(script) = &self.fastcgi.script {
+            let script = front_controller(request.path(), script);
+            return Some(PathMeaning::Script(script));
+        }
+        // With script_root, the files may be on another machine: only the name of the script is checked. The files of
+        // an alias are local.
+        let is_remote = self.fastcgi.script_root.is_some() && request.extra.alias.is_none();
+        let requested = RequestedPath {
+            path: request.path(),
+            plain_len: request.plain_path_len(),
+        };
+        is_remote.then(|| find_by_name(requested, &self.rules))
+    }
+
+    /// The script of a request, as text. Blocks.
+    fn explain_script(&self, request: &HandlerRequest) -> String {
+        let meaning = self.meaning_by_name(request).unwrap_or_else(|| {
+            let (folder, prefix_len) = request.files();
+            let requested = RequestedPath {
+                path: request.path(),
+                plain_len: request.plain_path_len(),
+            };
+            self.look_up(ScriptFolder { folder, prefix_len }, requested)
+        });
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).escape_debug().to_string();
+        match meaning {
+            PathMeaning::Script(LocatedScript { name, info }) if info.is_empty() => {
+                format!("SCRIPT_NAME {}", text(&name))
+            }
+            PathMeaning::Script(LocatedScript { name, info }) => {
+                format!("SCRIPT_NAME {}, PATH_INFO {}", text(&name), text(&info))
+            }
+            PathMeaning::SlashMissing => "nothing: a redirect to the path with a slash".into(),
+            PathMeaning::Nothing => "nothing: no script has the path, so the answer is 404".into(),
+        }
     }
 
     /// Whether the server is a single program, without script files.
@@ -552,6 +577,10 @@ impl FastCgiHandler {
 impl Handler for FastCgiHandler {
     fn explain_member(&self, _: &RouteProbe<'_>) -> Option<String> {
         self.backends.describe_choice()
+    }
+
+    fn explain_request(&self, request: &HandlerRequest) -> Vec<String> {
+        vec![self.explain_script(request)]
     }
 
     fn status(&self) -> Option<String> {

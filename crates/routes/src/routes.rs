@@ -177,6 +177,11 @@ impl Route {
         }
     }
 
+    /// The pattern of its paths.
+    pub fn pattern(&self) -> &PathPattern {
+        &self.pattern
+    }
+
     /// The cache directives of a request that this route honours.
     pub fn request_directives(&self, request: &Request<'_>) -> RequestDirectives {
         match self.is_origin {

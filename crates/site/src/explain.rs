@@ -224,6 +224,8 @@ struct TraceNotes {
     /// The length and the media type.
     content: Option<String>,
     route: Option<String>,
+    /// Lines about the file: the index file of a folder, and the rule for Cache-Control.
+    file: Vec<(&'static str, String)>,
     /// The statuses for which the site has an error page.
     error_pages: String,
     /// The errors of the route that error pages replace.
@@ -445,8 +447,16 @@ impl Effects for ExplainTrace<'_> {
                 let location = String::from_utf8_lossy(location);
                 notes.reason = Some(format!("{rule}: to {location}"));
             }
+            TraceEvent::RedirectRule(rule, location) => {
+                let location = String::from_utf8_lossy(location);
+                notes.reason = Some(format!("site.redirect {}: to {location}", rule.from));
+            }
             TraceEvent::Found(context, object) => {
                 notes.record_found(object);
+                if object.representation().is_some() {
+                    notes.file =
+                        explain_files::file_lines(context.site, context.host, context.path);
+                }
                 notes.alias = alias(&context.site.rules, context.path);
                 if let ObjectKind::Refused(..) | ObjectKind::NoIndex(_) = object.kind {
                     notes.reason =
@@ -456,7 +466,7 @@ impl Effects for ExplainTrace<'_> {
             }
             TraceEvent::Chosen(object) => notes.record_chosen(object, self.view.object_len_max),
             TraceEvent::Route(route) => {
-                notes.route = Some(route.label.clone());
+                notes.route = Some(format!("{}, for {}", route.label, route.pattern()));
                 notes.intercepted_errors = route.describe_intercepted_errors(&notes.error_pages);
                 notes.answering_level = match route.is_origin {
                     true => "origin: fetched from it",
@@ -644,6 +654,9 @@ impl TraceNotes {
             RequestDecision::Deferred(_) => line(out, "level", self.answering_level),
         }
         self.details
+            .iter()
+            .for_each(|(name, value)| line(out, name, value));
+        self.file
             .iter()
             .for_each(|(name, value)| line(out, name, value));
         if let Some(route) = &self.route {

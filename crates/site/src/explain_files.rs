@@ -46,6 +46,31 @@ pub fn find_cause(site: &Site, host: &[u8], path: &[u8]) -> Option<String> {
     }
 }
 
+/// Lines about the file of a path: its name, if it is the index file of a folder, and the rule for its Cache-Control.
+pub fn file_lines(site: &Site, host: &[u8], path: &[u8]) -> Vec<(&'static str, String)> {
+    let mut lines = Vec::new();
+    let mut path = path.to_vec();
+    if path.ends_with(b"/") {
+        let location = site.rules.locate(host, &path);
+        let folder = location.base.join(&location.folder);
+        let folder = folder.join(location.relative());
+        // The first that exists is the one that is sent.
+        let mut names = site.rules.config.index.iter();
+        if let Some(name) = names.find(|name| folder.join(name).is_file()) {
+            lines.push(("index", name.clone()));
+            path.extend_from_slice(name.as_bytes());
+        }
+    }
+    let mut rules = site.rules.config.cache_control.iter();
+    if let Some(rule) = rules.find(|rule| rule.pattern.matches(&path)) {
+        lines.push((
+            "cache-control",
+            format!("{}, for {}", rule.value, rule.pattern),
+        ));
+    }
+    lines
+}
+
 /// The reason why no index file of a folder can be served.
 fn index(site: &Site, base: &Path, folder: &Path) -> Option<String> {
     for name in &site.rules.config.index {

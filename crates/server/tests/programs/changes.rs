@@ -156,6 +156,10 @@ fn explain_names_handler_and_route() {
             "{said}"
         );
     }
+    let script = host.command_output(&["explain", &format!("http://{address}/say.php/a/b")]);
+    for text in [", for *.php\n", "SCRIPT_NAME /say.php, PATH_INFO /a/b\n"] {
+        assert!(script.contains(text), "{text} in {script}");
+    }
     let said = host.command_output(&["explain", &format!("http://{address}/file.txt")]);
     assert!(said.contains("level                  worker"), "{said}");
 }

@@ -327,3 +327,28 @@ fn invalid_rewrites_are_reported_by_check() {
         "{told}"
     );
 }
+
+#[test]
+fn explanation_names_redirect_index_file_and_lifetime() {
+    let place = Place::new(
+        &FILES,
+        "[[site.redirect]]\nregex = \"^/old/(.*)$\"\nto = \"/new/$1\"\n\
+         [[site.cache_control]]\npattern = \"*.html\"\nvalue = \"max-age=60\"\n",
+    );
+    for (path, lines) in [
+        ("/old/x", &["site.redirect ^/old/(.*)$: to /new/x"][..]),
+        (
+            "/dir/",
+            &[
+                "index                  index.html\n",
+                "cache-control          max-age=60, for *.html\n",
+            ],
+        ),
+    ] {
+        let explained = place.explain(path);
+        for line in lines {
+            assert!(explained.contains(line), "{line} in {explained}");
+        }
+    }
+    assert!(!place.explain("/a.txt").contains("cache-control"));
+}

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use lowroad_access_control::AccessRule;
 use lowroad_access_control::passwords::{BasicCredentials, PasswordFile, PasswordOutcome};
 use lowroad_access_control::traffic_classes::{ClassChoice, TrafficClass};
-use lowroad_config::{AliasConfig, BandwidthLimit, RewriteConfig};
+use lowroad_config::{AliasConfig, BandwidthLimit, RedirectConfig, RewriteConfig};
 use lowroad_engine::{Exchange, ExchangeId, FieldChanges};
 use lowroad_files::file_loader::{LoadOutcome, LoadRequest};
 use lowroad_http::request::Request;
@@ -165,6 +165,8 @@ pub enum TraceEvent<'s> {
     Preflight(bool),
     /// The rule with this name redirects the client to this location.
     Redirect(&'static str, &'s [u8]),
+    /// This redirect of the site leads to this location.
+    RedirectRule(&'s RedirectConfig, &'s [u8]),
     /// This object was stored for the path, or was just loaded.
     Found(&'s RequestContext<'s>, &'s StoredObject),
     /// This variant is sent, unless the request's conditions or ranges require another response.

@@ -1,5 +1,6 @@
 //! Handles a request that the access rules of its site admit: internal paths, redirects, rewrites, routes and files.
 
+use lowroad_config::RedirectConfig;
 use lowroad_http::method::Method;
 use lowroad_http::refusal::RequestRefusal;
 use lowroad_http::status::StatusCode;
@@ -144,11 +145,10 @@ fn redirect_by_rule<W: Effects>(
         .rewritten_target
         .is_none_or(|rewritten| rewritten.allows_redirects())
         && !site.rules.config.redirects.is_empty()
-        && let Some(redirect) = find_redirect(context, responder)
+        && let Some((rule, redirect)) = find_redirect(context, responder)
     {
-        lookup
-            .effects
-            .trace(TraceEvent::Redirect("a redirect rule", &redirect.location));
+        let effects = lookup.effects;
+        effects.trace(TraceEvent::RedirectRule(rule, &redirect.location));
         // The access log names the rule that answered.
         AnsweringRule::Redirect.note(responder.exchange);
         let status = responder.redirect(context.site_path(), &redirect);
@@ -158,10 +158,10 @@ fn redirect_by_rule<W: Effects>(
 }
 
 /// The first redirect of the site that applies to a request.
-fn find_redirect(
-    context: &RequestContext<'_>,
+fn find_redirect<'c>(
+    context: &RequestContext<'c>,
     responder: &RequestResponder<'_, '_>,
-) -> Option<RedirectTarget> {
+) -> Option<(&'c RedirectConfig, RedirectTarget)> {
     let redirects = &context.site.rules.config.redirects;
     context.matches.redirects().find_map(|number| {
         let rule = redirects.get(number)?;
@@ -171,11 +171,12 @@ fn find_redirect(
         let facts = context.facts(responder);
         let location = rule.location(context.request_path(), &facts)?;
         // A variable, such as a map, may have given no host.
-        Some(RedirectTarget {
+        let redirect = RedirectTarget {
             location: names_host(&location).then_some(location)?,
             status: StatusCode::new(rule.status)?,
             is_cacheable: rule.conditions.depend_on_url_only() && !rule.to.depends_on_file(),
-        })
+        };
+        Some((rule, redirect))
     })
 }
 

@@ -155,7 +155,7 @@ impl Effects for MemoryEffects<'_> {
     fn trace(&self, event: TraceEvent<'_>) {
         match event {
             TraceEvent::Route(_) | TraceEvent::HasAccessRules => self.is_for_level.set(false),
-            TraceEvent::Redirect(..) => self.is_redirect.set(true),
+            TraceEvent::Redirect(..) | TraceEvent::RedirectRule(..) => self.is_redirect.set(true),
             _ => {}
         }
     }
