@@ -1194,28 +1194,49 @@ fn load_checks_that_paths_exist() {
 
     let text = "[[site]]\nroot = \"root\"\nerror_pages.404 = \"/405.html\"\n[[site]]\nlisten = 1\nroot = \"good.toml\"\n[[site]]\nlisten = 2\nroot = \"none\"\nx = 1\n";
     let file = folder.write("bad.toml", text.as_bytes());
-    let problems = load(&file, &[]).expect_err("four problems");
+    let problems = load(&file, &[]).expect_err("three problems");
     let found: Vec<_> = problems
         .iter()
         .map(|p| (p.line, p.key.as_str(), p.allowed.as_str()))
         .collect();
-    assert_eq!(found.len(), 4, "{}", lines(&problems));
-    assert_eq!(
-        found[0],
-        (3, "site[0].error_pages.404", "a file under the root")
-    );
-    assert_eq!(found[1], (6, "site[1].root", "a folder"));
-    assert_eq!(found[2], (9, "site[2].root", "a folder"));
-    assert_eq!(found[3].1, "site[2].x");
+    assert_eq!(found.len(), 3, "{}", lines(&problems));
+    assert_eq!(found[0], (6, "site[1].root", "a folder"));
+    assert_eq!(found[1], (9, "site[2].root", "a folder"));
+    assert_eq!(found[2].1, "site[2].x");
     assert!(
-        problems[1].message.ends_with("good.toml is not a folder"),
+        problems[0].message.ends_with("good.toml is not a folder"),
+        "{}",
+        problems[0].message
+    );
+    assert!(
+        problems[1].message.contains("none cannot be used: "),
         "{}",
         problems[1].message
     );
-    assert!(
-        problems[2].message.contains("none cannot be used: "),
+}
+
+#[test]
+fn missing_error_pages_are_warnings() {
+    let folder = Folder::new("pages");
+    folder.write("root/404.html", b"x");
+    folder.write("503.html", b"x");
+    let text = "[[site]]\nroot = \"root\"\n[site.error_pages]\n404 = \"/404.html\"\n500 = \"/500.html\"\n503 = \"/a/503.html\"\n\
+                504 = \"/a/404.html\"\n[[site.alias]]\npath = \"/a\"\nfolder = \".\"\n";
+    let file = folder.write("pages.toml", text.as_bytes());
+    let config = load(&file, &[]).expect("a valid configuration");
+    let found: Vec<_> = config
+        .document
+        .warnings
+        .iter()
+        .filter(|it| it.key.contains("error_pages"))
+        .map(|it| (it.line, it.message.contains("built-in page")))
+        .collect();
+    // The page of an alias is in its folder.
+    assert_eq!(
+        found,
+        [(5, true), (7, true)],
         "{}",
-        problems[2].message
+        lines(&config.document.warnings)
     );
 }
 
