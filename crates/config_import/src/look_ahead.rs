@@ -23,6 +23,7 @@ impl SplitExpression {
             split.exceptions.push(look_ahead.exception()?);
             split.expression = look_ahead.rest();
         }
+        // A look-ahead in another one, or a look-around of another kind, has no equal.
         let is_plain = |text: &String| LookAround::find(text, &LOOK_AROUNDS).is_none();
         let mut texts = std::iter::once(&split.expression).chain(&split.exceptions);
         texts.all(is_plain).then_some(split)
@@ -115,6 +116,7 @@ impl FixedFront {
         while let Some(token) = tokens(rest).next() {
             let mut len = token.text.len();
             match token.text {
+                // The group ends after the look-ahead, so its parenthesis would stay open in the exception.
                 "(" => {
                     len += group_kind_len(&rest[1..]);
                     front.open_groups += 1;
@@ -148,6 +150,7 @@ fn is_class_of_texts(token: &str) -> bool {
 
 /// Whether the text after a look-ahead in `open_groups` groups has no alternative at their level, and repeats none of them.
 fn is_outside_alternatives(after: &str, open_groups: usize) -> bool {
+    // `inner_depth` counts the groups that also begin after the look-ahead: their alternatives don't concern it.
     let (mut inner_depth, mut open_groups) = (0_usize, open_groups);
     let is_repeated = |rest: &str| rest.starts_with(['*', '+', '?', '{']);
     if is_repeated(after) {

@@ -58,6 +58,7 @@ fn answering_locations(server: &Server, index: usize) -> Option<Vec<Location>> {
         if globs.is_empty() {
             continue;
         }
+        // A location with other paths, too, is needed in both places.
         if is_inner(location, excluding) {
             answering.push(location.clone());
         } else {
@@ -79,6 +80,7 @@ fn is_inner(location: &Location, excluding: &PathGlobs) -> bool {
 /// Removes the locations that have moved before another one.
 fn remove_inner(server: &mut Server, index: usize) {
     let excluding = server.locations[index].globs.clone();
+    // Locations in front of the index have precedence already.
     let mut position = 0;
     server.locations.retain(|location| {
         position += 1;

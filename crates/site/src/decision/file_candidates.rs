@@ -43,6 +43,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
         first: usize,
         responder: &mut RequestResponder<'_, '_>,
     ) -> Option<RequestDecision> {
+        // A file can't answer other methods, but a handler of missing files can.
         if !matches!(responder.request.method, Method::Get | Method::Head) {
             return None;
         }

@@ -81,6 +81,7 @@ fn if_request(
 fn file_condition(level: &Level<'_>, operand: &str, rest: &str) -> Option<ConditionKeys> {
     let kind = operand.trim_start_matches('!');
     let root = level.settings.root.as_deref();
+    // Other variables would make it a file of the request.
     let path = match rest.strip_prefix("$document_root") {
         Some(path) => format!("{}{path}", root?.trim_end_matches('/')),
         None => level.substitute(rest),

@@ -153,6 +153,7 @@ pub fn returned_url(text: &str) -> Option<String> {
     let target = strip_own_host(text);
     let (front, path) = own_host(&target);
     let to = match path {
+        // Unlike a capture, the variable has the query of the request.
         "$request_uri" => path.to_string(),
         path => change_of("^/(.*)$", path)?.1,
     };

@@ -168,6 +168,7 @@ fn write_script_fields(
             .globs
             .iter()
             .filter_map(|it| it.strip_prefix('*'));
+        // Names of scripts have the table of their location.
         let endings = endings.filter(|ending| !scripts.contains(ending));
         let paths = endings.flat_map(|ending| {
             let scripts = scripts.iter();

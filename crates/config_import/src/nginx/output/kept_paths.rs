@@ -31,6 +31,7 @@ impl Location {
         let is_folder = self.globs == PathGlobs::prefix(&self.text) && self.text.ends_with('/');
         let is_whole = change.regex.replace('\\', "") == format!("^{}(.*)$", self.text);
         let added = change.to.strip_suffix("/$1")?;
+        // A query or a condition needs a rewrite.
         let is_plain = !added.contains(['$', '?']) && change.conditions.is_empty();
         let is_kept = change.stays && self.content.proxy.is_some() && self.name.is_none();
         (is_folder && is_whole && is_plain && is_kept).then(|| ReplacedPrefix {

@@ -129,6 +129,7 @@ impl SiteLayout {
         let place =
             locations.find(|(location, _)| location.name.is_none() && has_path(location, target));
         match place {
+            // The page is read from the folder, not by the rewrite of the location.
             Some((_, Some(FilePlace::Hidden { path, prefix, .. }))) => {
                 let rest = target.strip_prefix(prefix.trim_end_matches('/'));
                 format!("{path}{}", rest.unwrap_or(target))

@@ -66,6 +66,7 @@ impl<'s> LocatedChange<'s> {
 
     /// Whether the expression finds paths of the location only.
     fn is_inside(&self, location: &Location) -> bool {
+        // The expression is replaced by that of the location's globs then.
         if self.change.regex == ALL_PATHS {
             return !location.is_regex();
         }

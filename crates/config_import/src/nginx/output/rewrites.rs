@@ -79,6 +79,7 @@ fn write_location_changes(
             index: Some(index),
             change,
         };
+        // Without the flag `break`, nginx selects a location by the new path.
         let front = folder.as_deref().filter(|_| change.stays);
         if change.stays && front.is_none() {
             let difference = "the location of the new path answers";
@@ -256,6 +257,7 @@ impl FallbackWriter<'_> {
         let content = &self.location().content;
         let is_handled = content.fastcgi.is_some() || content.proxy.is_some();
         match last.strip_prefix('=') {
+            // Without a table, missing files are 404.
             Some("404") => {}
             Some(_) => differ("missing files are 404"),
             // Scripts that are missing are 404.
