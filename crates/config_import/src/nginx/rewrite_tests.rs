@@ -494,6 +494,25 @@ fn file_of_a_maintenance_mode_is_a_condition() {
 }
 
 #[test]
+fn index_files_are_those_of_all_locations() {
+    let php = format!("location ~ \\.php$ {{ {SCRIPT} }}");
+    let (site, import) = import(&format!(
+        "location / {{ index a.html; }} location /blog/ {{ index index.php a.html; }} {php}"
+    ));
+    assert_eq!(site.index, ["a.html", "index.php"], "{}", import.text);
+    assert!(
+        import
+            .report
+            .to_string()
+            .contains("all index files of the site"),
+        "{}",
+        import.report
+    );
+    let (site, _) = self::import(&format!("index index.php; location / {{ }} {php}"));
+    assert_eq!(site.index, ["index.php"]);
+}
+
+#[test]
 fn links_are_followed_as_in_nginx() {
     assert!(import("").1.text.contains("symlinks = \"follow\""));
     let (_, import) = import("disable_symlinks on;");

@@ -21,7 +21,7 @@ struct SiteCase {
     requests: &'static [&'static str],
 }
 
-const CASES: [SiteCase; 13] = [
+const CASES: [SiteCase; 14] = [
     SiteCase {
         name: "look-aheads of rewrites",
         http: "",
@@ -66,6 +66,29 @@ const CASES: [SiteCase; 13] = [
             "/apix/a.txt",
             "/closed/open.txt",
             "/closed/x",
+        ],
+    },
+    SiteCase {
+        name: "an application in a folder",
+        http: "",
+        server: "location / { try_files $uri $uri/ =404; }\n\
+                 location /blog/ { index index.php; try_files $uri $uri/ /blog/index.php?$args; }\n\
+                 location ~ \\.php$ { try_files $uri =404; SCRIPT }",
+        files: &[
+            "root/index.html",
+            "root/blog/index.php",
+            "root/blog/admin/index.php",
+            "root/blog/a.txt",
+        ],
+        requests: &[
+            "/",
+            "/blog",
+            "/blog/",
+            "/blog/post/?x=1",
+            "/blog/admin/",
+            "/blog/a.txt",
+            "/none",
+            "/blog/none.php",
         ],
     },
     SiteCase {

@@ -12,7 +12,7 @@ use crate::origin_tables::OriginTables;
 
 use crate::document::{ConfigDocument, ConfigTable};
 use crate::nginx::level::Translation;
-use crate::nginx::locations::LocationRank;
+use crate::nginx::locations::{Location, LocationRank};
 use crate::nginx::servers::Server;
 use crate::nginx::settings::LevelSettings;
 use crate::path_globs::PathGlobs;
@@ -70,6 +70,7 @@ pub fn write_site(
             .note_difference(server.entry, &difference);
     }
     layout.report_bandwidths(server, translation);
+    report_indexes(server, translation);
     let listing = layout.listing(server, translation);
     document.push(site_table(server, context, &layout).optional_key("listing", listing));
     let own = write_tls(server, context, document);
@@ -134,19 +135,62 @@ fn site_table(server: &Server, context: &SiteContext, layout: &SiteLayout) -> Co
     table
 }
 
-/// The names of index files.
+/// The names of index files: those of the location `/`, then those of others. The key is one for the site.
 pub fn index_names(server: &Server) -> Vec<String> {
-    let slash = server
-        .locations
-        .iter()
-        .find(|it| it.text == "/" && it.rank >= LocationRank::FinalPrefix);
-    let index = slash
-        .map_or(&server.settings.index, |it| &it.settings.index)
-        .clone();
-    match index.is_empty() {
+    let slash = server.locations.iter().filter(|it| is_root_location(it));
+    let others = server.locations.iter().filter(|it| has_folders(it));
+    let mut settings: Vec<&LevelSettings> = slash.chain(others).map(|it| &it.settings).collect();
+    if settings.is_empty() {
+        settings.push(&server.settings);
+    }
+    let mut names: Vec<String> = Vec::new();
+    for settings in settings {
+        for name in index_of(settings) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+    }
+    names
+}
+
+/// The index files of a block.
+fn index_of(settings: &LevelSettings) -> Vec<String> {
+    match settings.index.is_empty() {
         // The default of nginx.
         true => vec!["index.html".to_string()],
-        false => index,
+        false => settings.index.clone(),
+    }
+}
+
+/// Whether a location may have folders of files.
+fn has_folders(location: &Location) -> bool {
+    let is_handled = location.content.proxy.is_some() || location.content.fastcgi.is_some();
+    let mut globs = location.globs.globs.iter();
+    location.name.is_none()
+        && !is_handled
+        && !location.settings.access.is_closed()
+        && globs.any(|it| it.ends_with("**"))
+}
+
+/// Whether a location is the one of all paths.
+fn is_root_location(location: &Location) -> bool {
+    location.text == "/" && location.rank >= LocationRank::FinalPrefix
+}
+
+/// Reports the locations with other index files than the site.
+fn report_indexes(server: &Server, translation: &mut Translation) {
+    let names = index_names(server);
+    let locations = server.locations.iter().filter(|it| has_folders(it));
+    for location in locations {
+        if index_of(&location.settings) != names {
+            let difference = format!(
+                "its folders have all index files of the site: {}",
+                names.join(", ")
+            );
+            let report = &mut translation.report;
+            report.note_difference(location.entry, &difference);
+        }
     }
 }
 
