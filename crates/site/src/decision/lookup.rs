@@ -184,9 +184,9 @@ impl<W: Effects> ResponseLookup<'_, W> {
         logged: Logged,
         responder: &mut RequestResponder<'_, '_>,
     ) -> RequestDecision {
-        let is_rewritable = !context.is_internal() || context.is_set_by_rewrite();
+        // Most sites have no rewrites, and need no look-up of their aliases.
         if context.site.has_internal_redirects
-            && is_rewritable
+            && (!context.is_internal() || context.is_set_by_rewrite())
             && let Some(decision) = self.answer_with_candidate(context, original, 0, responder)
         {
             return decision;
