@@ -292,6 +292,12 @@ fn exact_locations_refuse_their_path_only() {
         "{}",
         import.text
     );
+    let (_, index) = self::import("index a.html; location = /x/a.html { deny all; }");
+    assert!(
+        index.text.contains("pattern = \"/x/a.html\"\ndeny = 403"),
+        "{}",
+        index.text
+    );
     let password = site
         .access
         .iter()

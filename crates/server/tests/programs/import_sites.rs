@@ -220,16 +220,24 @@ const CASES: [SiteCase; 14] = [
         name: "exact locations",
         http: "",
         server: "location = /api/ { return 404; }\nlocation = / { return 403; }\nlocation = /x { deny all; }\n\
-                 location = /text { return 403 no; }\nlocation = /empty { return 204; }\n\
+                 location = /text { return 403 no; }\nlocation = /raw/index.html { deny all; }\n\
+                 location = /empty { return 204; }\n\
                  location /api/ { proxy_pass ORIGIN; proxy_set_header Host $host; }\n\
                  location / { expires 1h; }\nlocation /raw/ { }",
-        files: &["root/a.txt", "root/x/y.txt", "root/raw/r.txt"],
+        files: &[
+            "root/a.txt",
+            "root/x/y.txt",
+            "root/raw/r.txt",
+            "root/raw/index.html",
+        ],
         requests: &[
             "/",
             "/api/",
             "/api/x",
             "/a.txt",
             "/raw/r.txt",
+            "/raw/",
+            "/raw/index.html",
             "/x",
             "/x/y.txt",
             "/empty",

@@ -187,7 +187,12 @@ fn path_table(expression: &str) -> String {
 /// The status with which an exact location refuses its path, if no script may get the paths below. `deny` would refuse
 /// these, too.
 fn exact_refusal(server: &Server, location: &Location, access: &AccessSettings) -> Option<u16> {
-    let is_exact = location.rank == LocationRank::Exact && !is_script_path(server, &location.text);
+    let path = &location.text;
+    let name = path.rsplit('/').next().unwrap_or_default();
+    // An index file is also refused to requests for its folder.
+    let is_index = index_names(server).iter().any(|it| it == name);
+    let is_exact =
+        location.rank == LocationRank::Exact && !is_index && !is_script_path(server, path);
     let status = access.refusal.or_else(|| {
         let is_plain = access.auth_request.is_none() && access.conditional_refusals.is_empty();
         (is_plain && access.is_closed() && !access.has_unknown_guard).then_some(403)
