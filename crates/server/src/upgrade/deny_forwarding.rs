@@ -15,8 +15,11 @@ pub(super) const RECORDS_OF_MESSAGE: usize = 100;
 
 /// Sends deny lists to the processes that this one has replaced.
 pub struct DenyForwarder {
-    /// The processes that may still drain.
+    /// The processes that may still drain. Locked briefly, also while the server's lock is held; never while a message is
+    /// sent, which blocks as long as a process is busy.
     channels: Mutex<Vec<HandoverChannel>>,
+    /// Held while a list is sent.
+    sending: Mutex<()>,
 }
 
 impl DenyForwarder {
@@ -24,6 +27,7 @@ impl DenyForwarder {
     pub fn new(channels: Vec<HandoverChannel>) -> DenyForwarder {
         DenyForwarder {
             channels: Mutex::new(channels),
+            sending: Mutex::default(),
         }
     }
 
@@ -34,12 +38,21 @@ impl DenyForwarder {
         open.cloned().collect()
     }
 
-    fn forward(&self, running: &Mutex<RunningServer>) {
-        let mut channels = self.lock_channels();
-        // Read under the channels' lock, so that the list that is sent last is the latest one.
-        let records = lock(running).deny.records();
-        // A process of an earlier version receives nothing, and must not delay each change.
-        channels.retain(|channel| send(channel, &records).is_ok());
+    /// Sends the list that `records` reads. Lists are read and sent one after the other, so that the one that is sent last
+    /// is the latest.
+    fn forward(&self, records: impl FnOnce() -> Vec<DenyRecord>) {
+        let _sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
+        let records = records();
+        let channels = self.lock_channels().clone();
+        let results: Vec<bool> = channels
+            .iter()
+            .map(|channel| send(channel, &records).is_ok())
+            .collect();
+        // A process of an earlier version receives nothing, and must not delay each change. Only this function removes
+        // channels, so that the results still belong to them.
+        let mut results = results.into_iter();
+        self.lock_channels()
+            .retain(|_| results.next().unwrap_or(true));
     }
 
     fn lock_channels(&self) -> MutexGuard<'_, Vec<HandoverChannel>> {
@@ -52,7 +65,7 @@ impl DenyForwarder {
 pub fn forward(running: &Mutex<RunningServer>) {
     let forwarder = lock(running).deny_forwarder.clone();
     if let Some(forwarder) = forwarder {
-        forwarder.forward(running);
+        forwarder.forward(|| lock(running).deny.records());
     }
 }
 
@@ -91,4 +104,28 @@ fn send(channel: &HandoverChannel, records: &[DenyRecord]) -> Result<(), Message
         channel.send(&ToPredecessor::Denied(part.to_vec()), None)?;
     }
     channel.send(&ToPredecessor::DenyListComplete, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// An upgrade asks for the channels under the server's lock, which a change waits for to read the list.
+    #[test]
+    fn channels_are_available_while_a_list_is_read() {
+        let (sender, receiver) = channel();
+        // On a thread, so that a deadlock fails this test and not the run.
+        thread::spawn(move || {
+            let forwarder = DenyForwarder::new(Vec::new());
+            forwarder.forward(|| {
+                let _ = sender.send(forwarder.open_channels().len());
+                Vec::new()
+            });
+        });
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(60)), Ok(0));
+    }
 }
