@@ -12,19 +12,14 @@ use std::sync::Arc;
 
 use lowroad_access_control::passwords::{BasicCredentials, PasswordFile, PasswordOutcome};
 use lowroad_access_control::traffic_classes::TrafficClass;
-use lowroad_cache::freshness::LifetimeSource;
 use lowroad_cache::invalidation;
-use lowroad_cache::storage_policy::StorageRefusal;
-use lowroad_cache::vary::SelectingFields;
 use lowroad_config::SiteRoot;
 use lowroad_engine::tls_session::TlsInfo;
 use lowroad_engine::{DetachedResponse, Exchange, ExchangeId, ListenerId};
 use lowroad_files::file_fetcher::FileFetcher;
 use lowroad_files::file_loader::{LoadOutcome, LoadRequest};
 use lowroad_handler::RouteProbe;
-use lowroad_http::content_coding::ContentCoding;
 use lowroad_http::date;
-use lowroad_http::error_page;
 use lowroad_http::forwarding::default_port;
 use lowroad_http::h1;
 use lowroad_http::host;
@@ -35,18 +30,17 @@ use lowroad_log::ErrorLogger;
 use lowroad_log::escape::is_invisible;
 use lowroad_response_cache::calls::{AuthCall, CallStatus, HandlerCall};
 use lowroad_response_cache::handler_outcome::OutcomeWaiter;
-use lowroad_response_cache::reuse::CacheKey;
 use lowroad_site_rules::{SiteFields, SiteRules};
 use lowroad_store::clock;
 use lowroad_store::disk_cache;
-use lowroad_store::object::{BodyLocation, ObjectKind, Representation};
-use lowroad_store::{SharedStore, StoredObject, VariantSet, key};
+use lowroad_store::object::ObjectKind;
+use lowroad_store::{SharedStore, VariantSet};
 
 use crate::decision::{
-    DecisionScratch, DiskRecall, Effects, LoadProgress, RequestDecider, RequestDecision,
-    TLS_REDIRECT, TraceEvent,
+    DecisionScratch, DiskRecall, Effects, LoadProgress, RequestDecider, TLS_REDIRECT, TraceEvent,
 };
 use crate::explain_files;
+use crate::explain_notes::TraceNotes;
 use crate::responder::RequestResponder;
 use crate::sites::SiteTable;
 
@@ -211,54 +205,6 @@ fn assumed_tls(
 struct ExplainTrace<'v> {
     view: &'v ExplainView,
     notes: RefCell<TraceNotes>,
-}
-
-/// The text for a body that is sent from the disk cache.
-const ON_DISK: &str = "from the disk cache, by sendfile";
-
-/// The recorded steps, as texts.
-#[derive(Default)]
-struct TraceNotes {
-    site: Option<String>,
-    reason: Option<String>,
-    /// The length and the media type.
-    content: Option<String>,
-    route: Option<String>,
-    /// Lines about the file: the index file of a folder, and the rule for Cache-Control.
-    file: Vec<(&'static str, String)>,
-    /// The statuses for which the site has an error page.
-    error_pages: String,
-    /// The errors of the route that error pages replace.
-    intercepted_errors: Option<String>,
-    /// The level that answers unless a later step sets another.
-    answering_level: &'static str,
-    class: Option<String>,
-    /// The limit of the site or the route for the response.
-    bandwidth: Option<String>,
-    /// The client that a trusted proxy reported.
-    client: Option<String>,
-    /// The folder of the files, if the path is below an alias.
-    alias: Option<String>,
-    /// The access rules that match the request.
-    rules: Vec<String>,
-    /// The fields that the site's rules without conditions add to the response.
-    site_fields: Vec<String>,
-    /// The changes to the fields of the response for this request.
-    fields: Vec<String>,
-    /// The rewrites that were applied.
-    rewrites: Vec<String>,
-    /// Whether the last one of `rules` refuses the request.
-    is_refused: bool,
-    /// Why the response has no cache key.
-    unkeyed_reason: &'static str,
-    /// Whether the object had to be loaded.
-    is_loaded: bool,
-    /// The other content codings of the object.
-    other_codings: String,
-    trust: &'static str,
-    details: Vec<(&'static str, String)>,
-    /// Whether the response is in the disk cache, but not in memory.
-    is_on_disk: bool,
 }
 
 impl Effects for ExplainTrace<'_> {
@@ -483,210 +429,6 @@ impl Effects for ExplainTrace<'_> {
     }
 }
 
-impl TraceNotes {
-    fn record_found(&mut self, base: &StoredObject) {
-        self.trust = match base.validity.is_watched() {
-            true => "watched: the kernel reports changes",
-            false => "not watched: checked again after half a second",
-        };
-        match &base.kind {
-            ObjectKind::Representation(identity) => {
-                let other_codings: Vec<&str> = identity
-                    .encodings()
-                    .iter()
-                    .map(ContentCoding::as_str)
-                    .collect();
-                self.other_codings = match other_codings.is_empty() {
-                    true => "no other".into(),
-                    false => other_codings.join(", "),
-                };
-            }
-            ObjectKind::Folder(_) => {
-                self.reason = Some("it is a folder, so the path must end in a slash".into())
-            }
-            ObjectKind::Refused(status, _) => {
-                self.reason = Some(error_page::explanation(*status).into())
-            }
-            ObjectKind::NoIndex(_)
-            | ObjectKind::Index(..)
-            | ObjectKind::Streaming(..)
-            | ObjectKind::Parts(_) => {}
-        }
-    }
-
-    fn record_chosen(&mut self, object: &StoredObject, object_len_max: u64) {
-        let Some(sent) = object.representation() else {
-            return;
-        };
-        let content_type = String::from_utf8_lossy(sent.content_type());
-        self.content = Some(format!("{} bytes, {content_type}", sent.len()));
-        let other_codings = &self.other_codings;
-        let encoding = sent.encoding.as_str();
-        let encoding = format!("{encoding}; available besides identity: {other_codings}");
-        let in_memory = match self.is_loaded {
-            true => "not now: a helper thread would load it",
-            false => "yes",
-        };
-        let (stored, method) = match sent.content() {
-            BodyLocation::File(_) => {
-                let stored = format!("no: longer than cache_object ({object_len_max} bytes)");
-                (stored, "from its file, by sendfile")
-            }
-            BodyLocation::Segment(_) => ("yes: on the disk".into(), ON_DISK),
-            BodyLocation::Block(_) => (in_memory.into(), "from the arena, by sendfile"),
-            BodyLocation::Heap(_) => ("no: the cache has no room for it".into(), "from memory"),
-            BodyLocation::Pieces(_) => (in_memory.into(), "from the arena, in pieces"),
-            BodyLocation::Inline => (
-                in_memory.into(),
-                "from the arena, in one piece with its head",
-            ),
-        };
-        let etag = String::from_utf8_lossy(sent.validators().etag).into_owned();
-        self.details = vec![
-            ("encoding", encoding),
-            ("etag", etag),
-            ("stored", stored),
-            ("fresh", self.trust.into()),
-            ("level", format!("worker, {method}")),
-        ];
-    }
-
-    /// Records why a stored response cannot be used, or why there is none.
-    fn record_unused(
-        &mut self,
-        key: Option<&CacheKey>,
-        found: Option<&StoredObject>,
-        reason: Option<StorageRefusal>,
-    ) {
-        let Some(key) = key else {
-            let stored = format!("no, and the response will not be: {}", self.unkeyed_reason);
-            return self.details.push(("stored", stored));
-        };
-        let (host, target) = key::handler_key_parts(&key.bytes).unwrap_or_default();
-        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-        self.details
-            .push(("key", format!("{}{}", text(host), text(target))));
-        let lifetime = found.and_then(|object| object.validity.lifetime());
-        let stored = match (lifetime, reason) {
-            (Some(lifetime), _) => {
-                let stale_ms = clock::now_ms().saturating_sub(lifetime.fresh_until_ms());
-                let source = source(lifetime.source);
-                format!(
-                    "yes, but stale for {} s, by {source}: it would be validated",
-                    stale_ms / 1000
-                )
-            }
-            (None, Some(reason)) => format!("no, and the last response was not stored: {reason}"),
-            (None, None) => "no: not requested recently, or evicted".into(),
-        };
-        self.details.push(("stored", stored));
-        if let Some(representation) = found.and_then(StoredObject::representation) {
-            let status = representation.head.status();
-            let status = format!("{} {}", status.code(), status.reason());
-            self.details.push(("stored status", status));
-        }
-        found
-            .into_iter()
-            .for_each(|object| self.record_variant(object));
-    }
-
-    /// Records the request fields that select a stored response in addition to its key (RFC 9111 §4.1).
-    fn record_variant(&mut self, object: &StoredObject) {
-        let selecting = object.selecting();
-        for (name, value) in selecting.into_iter().flat_map(SelectingFields::iter) {
-            let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-            self.details
-                .push(("variant", format!("{}: {}", text(name), text(value))));
-        }
-    }
-
-    fn record_reused(&mut self, object: &StoredObject) {
-        let Some(lifetime) = object.validity.lifetime() else {
-            return;
-        };
-        let now_ms = clock::now_ms();
-        let remaining_s = lifetime.fresh_until_ms().saturating_sub(now_ms) / 1000;
-        let age_s = lifetime.age_s(now_ms);
-        let content = object.representation().map(Representation::content);
-        let stored = match (&object.kind, content) {
-            (ObjectKind::Streaming(..), _) => "yes: its body is still arriving",
-            (ObjectKind::Parts(_), _) => "yes, in parts, which include the requested one",
-            (_, Some(BodyLocation::Segment(_))) => "yes: its head in memory, its body on the disk",
-            _ => "yes",
-        };
-        let source = source(lifetime.source);
-        let fresh = format!("{age_s} s old, for another {remaining_s} s, by {source}");
-        let level = "worker, from the program's stored response";
-        self.details = vec![
-            ("stored", stored.into()),
-            ("fresh", fresh),
-            ("level", level.into()),
-        ];
-        self.record_variant(object);
-    }
-
-    /// Records that a body of `len` bytes would be read from disk.
-    fn record_on_disk(&mut self, len: u64) {
-        self.is_on_disk = true;
-        let stored = format!("yes: on the disk, {len} bytes; its head is not in memory now");
-        self.details = vec![("stored", stored), ("level", format!("worker, {ON_DISK}"))];
-    }
-
-    fn write_to(self, decision: &RequestDecision, out: &mut String) {
-        if let Some(site) = &self.site {
-            line(out, "site", site);
-        }
-        match decision {
-            RequestDecision::Answered(status, _) => {
-                let mut answer = format!("{} {}", status.code(), status.reason());
-                if let Some(content) = self.content.filter(|_| *status == StatusCode::OK) {
-                    answer = format!("{answer}, {content}");
-                }
-                line(out, "answer", &answer);
-                // The rules are listed below; the last of them refuses the request.
-                let by_rule = self
-                    .is_refused
-                    .then(|| "by the last of these rules".to_string());
-                let reason = by_rule.or(self.reason).filter(|_| self.details.is_empty());
-                reason.iter().for_each(|reason| line(out, "why", reason));
-            }
-            RequestDecision::Deferred(_) if self.is_on_disk => {}
-            RequestDecision::Deferred(_) => line(out, "level", self.answering_level),
-        }
-        self.details
-            .iter()
-            .for_each(|(name, value)| line(out, name, value));
-        self.file
-            .iter()
-            .for_each(|(name, value)| line(out, name, value));
-        if let Some(route) = &self.route {
-            line(out, "route", route);
-        }
-        if let Some(errors) = &self.intercepted_errors {
-            line(out, "errors", errors);
-        }
-        if let Some(bandwidth) = &self.bandwidth {
-            line(out, "rate", bandwidth);
-        }
-        if let Some(class) = &self.class {
-            line(out, "class", class);
-        }
-        if let Some(client) = &self.client {
-            line(out, "client", client);
-        }
-        if let Some(alias) = &self.alias {
-            line(out, "alias", alias);
-        }
-        let rewrites = self.rewrites.iter();
-        rewrites.for_each(|rewrite| line(out, "rewrite", rewrite));
-        self.rules.iter().for_each(|rule| line(out, "rule", rule));
-        self.site_fields
-            .iter()
-            .chain(&self.fields)
-            .for_each(|field| line(out, "field", field));
-    }
-}
-
 /// The alias and the folder for a decoded path, as text.
 fn alias(rules: &SiteRules, path: &[u8]) -> Option<String> {
     let (alias, folder, _) = rules.alias(path)?;
@@ -717,19 +459,6 @@ fn target(request: &Request<'_>) -> Vec<u8> {
         target.extend_from_slice(query);
     }
     target
-}
-
-/// A text for the source of a freshness lifetime.
-fn source(source: LifetimeSource) -> &'static str {
-    match source {
-        LifetimeSource::SMaxage => "s-maxage",
-        LifetimeSource::MaxAge => "max-age",
-        LifetimeSource::Targeted => "CDN-Cache-Control",
-        LifetimeSource::Expires => "Expires",
-        LifetimeSource::Ttl => "a ttl of the route's cache",
-        LifetimeSource::Heuristic => "a tenth of the time since Last-Modified",
-        LifetimeSource::Absent => "none: it is validated before each use",
-    }
 }
 
 /// Writes a line of an explanation.

@@ -13,6 +13,7 @@ pub mod cache_counters;
 pub mod decision;
 pub mod explain;
 pub mod explain_files;
+mod explain_notes;
 mod file_switches;
 pub mod listeners;
 pub mod maintenance;
