@@ -2,7 +2,7 @@
 
 use crate::ApplicationConfig;
 use crate::named::{self, HOUR_MS};
-use crate::origin;
+use crate::origin_url;
 use crate::reader::{ConfigSection, ConfigValue, KeyPosition};
 
 /// Reads an application; also returns the position of its name.
@@ -18,7 +18,7 @@ pub(crate) fn application(section: ConfigSection<'_>) -> Option<(ApplicationConf
             .map_or_else(Vec::new, named::environment),
         ready: section
             .item("ready")
-            .and_then(|item| item.read(origin::url)),
+            .and_then(|item| item.read(origin_url::url)),
         start_timeout_ms: section.duration_ms(
             "start_timeout",
             default.start_timeout_ms,

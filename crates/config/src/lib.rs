@@ -38,6 +38,7 @@ mod module;
 mod name;
 mod named;
 mod origin;
+mod origin_url;
 pub mod passwords;
 mod paths;
 mod pattern;

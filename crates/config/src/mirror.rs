@@ -3,7 +3,7 @@
 use crate::class::list;
 use crate::conditions::method;
 use crate::named::{self, count};
-use crate::origin;
+use crate::origin_url;
 use crate::reader::{ConfigSection, ConfigValue, KeyPosition};
 use crate::value::InvalidValue;
 use crate::{MirrorConfig, OriginConfig};
@@ -47,7 +47,7 @@ pub(crate) fn mirror(section: &ConfigSection<'_>) -> Option<(MirrorConfig, KeyPo
 /// A URL, or the name of an `[[origin]]`, which has no servers until the names are resolved.
 fn origin_of(item: &ConfigValue<'_>) -> Option<OriginConfig> {
     match item.value_text().is_some_and(|text| text.contains(':')) {
-        true => item.read(origin::url).map(OriginConfig::new),
+        true => item.read(origin_url::url).map(OriginConfig::new),
         false => named::name(item).map(OriginConfig::named),
     }
 }

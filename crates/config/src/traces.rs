@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::reader::{ConfigSection, ConfigValue, KeyPosition};
 use crate::secret::SecretReading;
 use crate::value::InvalidValue;
-use crate::{OriginUrl, TracesConfig, TracesEndpoint, named, origin};
+use crate::{OriginUrl, TracesConfig, TracesEndpoint, named, origin_url};
 
 const MINUTE_MS: u64 = 60_000;
 
@@ -81,7 +81,7 @@ fn endpoint(text: &str) -> Result<TracesEndpoint, InvalidValue> {
     if !target.bytes().all(is_target_byte) || target.starts_with('?') {
         return Err(REFUSED_URL);
     }
-    let server = origin::url(server).map_err(|_| REFUSED_URL)?;
+    let server = origin_url::url(server).map_err(|_| REFUSED_URL)?;
     // `unix:` has no `//`, but unix:///x would be read as a path.
     if matches!(server, OriginUrl::Unix(_)) {
         return Err(REFUSED_URL);

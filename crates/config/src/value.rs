@@ -2,7 +2,7 @@
 //!
 //! They take text without keys or positions; [`InvalidValue`] explains why a value was refused.
 
-pub use crate::origin::url as origin_url;
+pub use crate::origin_url::url as origin_url;
 
 use crate::named::DAY_MS;
 use crate::{AcceptLimit, SoftirqMode};

@@ -1,7 +1,8 @@
 //! Reads `forward_auth`: a URL, or a table.
 
 use crate::named::DAY_MS;
-use crate::origin::{split_path, url};
+use crate::origin::split_path;
+use crate::origin_url::url;
 use crate::reader::{ConfigSection, ConfigValue};
 use crate::request;
 use crate::rules::{is_literal_name, remove};
