@@ -1,19 +1,18 @@
 //! Writes responses: representations, ranges, 304, redirects and error responses. This module is independent of the
 //! HTTP version, which the engine handles.
 
+mod body_parts;
+mod error_body;
 mod extra_headers;
 mod grpc_error;
 
-use bytes::Bytes;
 use lowroad_config::{BandwidthLimit, FixedResponse, HSTS};
-use lowroad_engine::service::ConnectionRefusal;
 use lowroad_engine::{
-    BodyPart, Exchange, FieldChanges, HeadBuilder, PreparedResponse, ResponseRate, ResponseWriter,
+    Exchange, FieldChanges, HeadBuilder, PreparedResponse, ResponseRate, ResponseWriter,
 };
 use lowroad_handler::ResponseFields;
 use lowroad_http::error_page;
 use lowroad_http::h1::BodyLen;
-use lowroad_http::head_writer::HeadWriter;
 use lowroad_http::method::Method;
 use lowroad_http::preconditions::{self, PreconditionOutcome};
 use lowroad_http::range::{ByteRange, RangeSet, RangesSpecifier};
@@ -29,14 +28,14 @@ use lowroad_store::object::{BodyLocation, Representation};
 
 use crate::is_from_daemon;
 use crate::sites::{Site, SitePath};
+pub use body_parts::append;
+use body_parts::{boundary, part_head};
+pub use error_body::write_refusal;
+use error_body::{ALLOW, ErrorBody, write_page};
 use extra_headers::ProgramFields;
 pub use extra_headers::{ExtraHeaders, HeaderLines};
 use grpc_error::GrpcError;
 
-/// The value of Allow for files.
-const ALLOW: &str = "GET, HEAD, OPTIONS";
-/// The value of Retry-After, in seconds, if the server is overloaded.
-const RETRY_AFTER_S: &[u8] = b"1";
 /// The status that is logged if a connection is closed without a response, as in nginx.
 const CLOSED_UNANSWERED: StatusCode = StatusCode::new(444).expect("within the range");
 /// The name of the field Retry-After (RFC 9110 §10.2.3).
@@ -606,156 +605,4 @@ impl RequestResponder<'_, '_> {
         }
         head.end(BodyLen::Known(0));
     }
-}
-
-/// Answers input that is not a complete request. Returns the status for the log.
-pub fn write_refusal(
-    cause: ConnectionRefusal,
-    site_path: Option<SitePath<'_>>,
-    response: &mut ResponseWriter<'_>,
-) -> StatusCode {
-    let (status, explanation) = match cause {
-        ConnectionRefusal::Request(refusal) => (refusal.status(), Some(refusal.as_str())),
-        ConnectionRefusal::Timeout => (StatusCode::REQUEST_TIMEOUT, None),
-        ConnectionRefusal::Overload => (StatusCode::SERVICE_UNAVAILABLE, None),
-        ConnectionRefusal::ClearText => (
-            StatusCode::BAD_REQUEST,
-            Some("This port uses TLS: use https instead of http."),
-        ),
-    };
-    let page = ErrorBody {
-        site_path,
-        status,
-        replaced: status,
-        explanation,
-        fields: &[],
-    };
-    write_page(&page, response);
-    status
-}
-
-/// The contents of an error page.
-struct ErrorBody<'p> {
-    site_path: Option<SitePath<'p>>,
-    status: StatusCode,
-    /// The status of the replaced error. Its page is sent if the site has none for `status`.
-    replaced: StatusCode,
-    explanation: Option<&'p str>,
-    fields: &'p [(&'p str, &'p [u8])],
-}
-
-fn write_page(page: &ErrorBody<'_>, response: &mut ResponseWriter<'_>) {
-    let (status, replaced) = (page.status, page.replaced);
-    // The error page that the site has for this status, if any.
-    let site_page = page.site_path.and_then(|site_path| {
-        let pages = &site_path.site.pages;
-        let page = pages.find(status.code());
-        page.or_else(|| pages.find(replaced.code()))
-    });
-    let (content_type, body) = match site_page {
-        Some(site_page) => (site_page.content_type, site_page.body),
-        None => {
-            let explanation = page
-                .explanation
-                .unwrap_or_else(|| error_page::explanation(status));
-            let bytes = error_page::built_in(status, explanation);
-            ("text/html; charset=utf-8".into(), Bytes::from(bytes))
-        }
-    };
-    let mut response_fields = page.fields.to_vec();
-    // A 405 must contain Allow (RFC 9110 §15.5.6).
-    if status == StatusCode::METHOD_NOT_ALLOWED {
-        response_fields.push(("Allow", ALLOW.as_bytes()));
-    }
-    let has = |fields: &[(&str, &[u8])], name: &str| {
-        fields
-            .iter()
-            .any(|(field_name, _)| field_name.eq_ignore_ascii_case(name))
-    };
-    // Retry-After tells the client when to retry (RFC 9110 §15.6.4).
-    if status == StatusCode::SERVICE_UNAVAILABLE && !has(&response_fields, RETRY_AFTER) {
-        response_fields.push((RETRY_AFTER, RETRY_AFTER_S));
-    }
-    let rules = page
-        .site_path
-        .map(|site_path| SiteFields::new(&site_path.site.rules, site_path.path, status));
-    // Without a site, there are no header rules.
-    let rules = rules.unwrap_or_default();
-    let mut head = response.head(status);
-    head.field("Content-Type", content_type.as_bytes());
-    for (name, value) in response_fields
-        .iter()
-        .filter(|(name, value)| rules.keeps(name, value))
-    {
-        head.field(name, value);
-    }
-    for (name, value) in rules.added(|name| has(&response_fields, name)) {
-        head.field(name, value.as_bytes());
-    }
-    if head.end(BodyLen::Known(body.len() as u64)) {
-        response.write_bytes(body);
-    }
-}
-
-/// Appends a range of a body: short bodies are copied, long ones are referenced.
-pub fn append(
-    representation: &Representation,
-    range: ByteRange,
-    response: &mut ResponseWriter<'_>,
-) {
-    // The casts are exact: ranges are limited to the length of the representation, a usize for bodies in memory.
-    let body_range = range.start as usize..range.end as usize;
-    match representation.content() {
-        BodyLocation::File(file) => response.write_part(BodyPart::File {
-            file: file.clone(),
-            range: range.start..range.end,
-        }),
-        BodyLocation::Segment(segment) => response.write_part(BodyPart::File {
-            file: segment.file.clone(),
-            range: segment.offset + range.start..segment.offset + range.end,
-        }),
-        BodyLocation::Block(block) => response.write_part(BodyPart::Block {
-            block: block.clone(),
-            range: body_range,
-        }),
-        // The pieces are in ascending order; those outside the range are skipped.
-        BodyLocation::Pieces(pieces) => {
-            for piece in &pieces.0 {
-                if let Some(block_range) = piece.intersect(range) {
-                    response.write_part(BodyPart::Block {
-                        block: piece.block.clone(),
-                        range: block_range,
-                    });
-                }
-            }
-        }
-        // Only listings are on the heap, with `--cache 0`; no ranges of them are requested.
-        BodyLocation::Heap(data) if body_range == (0..data.len()) => {
-            response.write_part(BodyPart::Bytes((**data).clone()))
-        }
-        BodyLocation::Inline | BodyLocation::Heap(_) => {
-            if let Some(bytes) = representation.body(body_range) {
-                response.write_copied(bytes);
-            }
-        }
-    }
-}
-
-fn part_head(boundary: &str, content_type: &[u8], len: u64, range: &ByteRange) -> Vec<u8> {
-    let mut out = format!("\r\n--{boundary}\r\n").into_bytes();
-    let mut head = HeadWriter::resume(&mut out);
-    head.field("Content-Type", content_type);
-    head.content_range(range.start, range.end, len);
-    head.finish();
-    out
-}
-
-/// A boundary that occurs in no body by chance: it depends on a random seed, the time and the exchange.
-fn boundary(exchange: &Exchange, representation: &Representation) -> String {
-    use std::hash::BuildHasher;
-    let seed = foldhash::fast::RandomState::default();
-    let (id, now_ms) = (exchange.id, exchange.now_ms);
-    let one = seed.hash_one((id, now_ms));
-    let two = seed.hash_one((now_ms, representation.len(), id));
-    format!("{one:016x}{two:016x}")
 }
