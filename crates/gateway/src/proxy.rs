@@ -19,6 +19,7 @@ mod path_map;
 mod permit;
 mod request_body;
 mod request_changes;
+mod request_heads;
 mod request_send;
 mod self_reference;
 pub(crate) mod servers;
@@ -27,20 +28,14 @@ mod transport;
 mod try_span;
 mod tunnel;
 
-use std::borrow::Cow;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use lowroad_config::{OriginConfig, OriginHost, OriginProtocol, ProxyProtocol, RouteConfig};
+use lowroad_config::{OriginConfig, OriginProtocol, RouteConfig};
 use lowroad_engine::upstream_tries::TryRecorder;
-use lowroad_http::fields::{FieldLines, StandardHeader};
 use lowroad_http::h1::BodyLen;
-use lowroad_http::h2::hpack::put_field_u64;
-use lowroad_http::h2::{OutgoingRequest, put_lines};
 use lowroad_http::method::Method;
-use lowroad_http::proxy_protocol::{ProxyAddresses, write_v1, write_v2};
 use lowroad_http::status::StatusCode;
 use lowroad_origin::group::{AttemptOutcome, NoMember};
 use lowroad_origin::retry::{BodyReplay as Left, FailureStage, NoRetry, ResponseProgress};
@@ -49,14 +44,11 @@ use lowroad_origin::{AcquireTimeouts, PoolUnavailable};
 use self::acquire::AcquiredConnection;
 use self::connect_errors::{group_refusal, pool_refusal, unavailable_status, unavailable_text};
 use self::exchange::{BodyProgress, ProxyExchange, ProxyFailure};
-use self::forwarding::ForwardTerms;
-use self::h2::RequestHead;
-use self::link::OriginLink;
 use self::mirror::RequestMirror;
 pub use self::origins::{OriginRegistry, check_tls};
 use self::permit::{RouteBounds, RoutePermit};
 use self::request_body::ProxyRequestBody;
-use self::request_changes::RequestChanges;
+use self::request_heads::RequestHeads;
 use self::request_send::RequestSend;
 use self::servers::{OriginAttempt, OriginEndpoint, OriginServers};
 use self::transport::ExchangeTransport;
@@ -73,44 +65,20 @@ use lowroad_handler::{
 #[cfg(feature = "tls")]
 pub use lowroad_origin::tls::open_files_with;
 
-/// The capacity reserved for a request head in addition to the target and the fields.
-const OWN_LEN: usize = 128;
-
 /// The handler of a route to an origin.
 pub struct ProxyHandler {
     servers: Arc<OriginServers>,
-    host: OriginHost,
-    proxy_protocol: Option<ProxyProtocol>,
+    heads: RequestHeads,
     bounds: RouteBounds,
     /// The timeouts for a connection, of which `total` also applies to the head of a response.
     timeouts: AcquireTimeouts,
     /// Whether references to the origin server's own address are removed from responses.
     hides_own_address: bool,
-    /// See `OriginConfig::adds_via`.
-    adds_via: bool,
     /// See `OriginConfig::retry_body_max`.
     retry_body_max: u64,
-    /// The changes to path and fields, if there are any.
-    changes: Option<Box<RequestChanges>>,
     /// Copies of requests to another origin.
     mirror: Option<Arc<RequestMirror>>,
     terms: ScriptTerms,
-}
-
-/// What the head of a request depends on, apart from the route.
-struct ServerTerms<'t> {
-    /// The server's own name.
-    host: &'t [u8],
-    is_h2: bool,
-}
-
-/// The parts of a forwarded request's head other than field lines.
-struct ForwardedRequest<'r> {
-    /// The target, if it differs from the client's.
-    target: Option<Vec<u8>>,
-    /// The protocol of an upgrade.
-    protocol: Option<&'r [u8]>,
-    host: Cow<'r, [u8]>,
 }
 
 /// The parts of a request that are passed from one attempt to the next.
@@ -185,17 +153,14 @@ impl ProxyHandler {
         let first_byte = origin.timeout_ms.map_or(silence, Duration::from_millis);
         Ok(ProxyHandler {
             servers: origins.get(origin, &notice)?,
-            host: origin.host.clone(),
-            proxy_protocol: origin.proxy_protocol,
+            heads: RequestHeads::new(route, origin),
             bounds: RouteBounds::new(route),
             timeouts: AcquireTimeouts {
                 total: first_byte,
                 connecting: Duration::from_millis(origin.connect_timeout_ms).min(first_byte),
             },
             hides_own_address: route.own_redirects,
-            adds_via: origin.adds_via,
             retry_body_max: origin.retry_body_max,
-            changes: RequestChanges::new(route),
             mirror: None,
             terms: ScriptTerms {
                 idle_timeout: silence,
@@ -374,7 +339,7 @@ impl ProxyHandler {
         fresh: bool,
     ) -> Result<HandlerResponse, ProxyFailure> {
         // A connection with a PROXY header belongs to one client and is never reused.
-        let fresh = fresh || self.proxy_protocol.is_some();
+        let fresh = fresh || self.heads.has_proxy_header();
         // An open connection is the common case, so the pool is tried without await first.
         let acquired = match (!fresh).then(|| endpoint.try_acquire(worker)).flatten() {
             Some(acquired) => Ok(acquired),
@@ -435,7 +400,7 @@ impl ProxyHandler {
             attempt,
             transport,
             worker,
-            is_shared: self.proxy_protocol.is_none(),
+            is_shared: !self.heads.has_proxy_header(),
             progress: match body {
                 Some(_) => BodyProgress::Sending,
                 None => BodyProgress::Sent,
@@ -454,7 +419,7 @@ impl ProxyHandler {
         if self.hides_own_address {
             self_reference::make_references_relative(&mut response.fields, endpoint);
         }
-        if let Some(path_map) = self.changes.as_ref().and_then(|it| it.path_map.as_ref()) {
+        if let Some(path_map) = self.heads.path_map() {
             path_map.restore(&mut response.fields, request.host());
         }
         Ok(response)
@@ -473,142 +438,19 @@ impl ProxyHandler {
         match acquired {
             AcquiredConnection::Exclusive(mut lease) => {
                 // The PROXY header precedes all other bytes.
-                self.write_proxy_header(request, &mut send_state.out);
+                self.heads.write_proxy_header(request, &mut send_state.out);
                 let link = &mut *lease.connection;
                 let has_body =
-                    self.write_head(request, endpoint, retryable, link, &mut send_state.out)?;
+                    self.heads
+                        .write(request, endpoint, retryable, link, &mut send_state.out)?;
                 send_state.is_without_body = !has_body;
                 Some(ExchangeTransport::Exclusive(lease))
             }
             AcquiredConnection::Shared(link) => {
-                let head = self.h2_head(request, endpoint, retryable);
+                let head = self.heads.field_block(request, endpoint, retryable);
                 send_state.is_without_body = head.len.is_empty();
                 Some(ExchangeTransport::Multiplexed(link.begin(head)))
             }
-        }
-    }
-
-    /// The head of the request as a field block.
-    fn h2_head(
-        &self,
-        request: &HandlerRequest,
-        endpoint: &OriginEndpoint,
-        retryable: &RetryableRequest,
-    ) -> RequestHead {
-        let has_body = !retryable.len.is_empty();
-        let mut lines = Vec::new();
-        let server = ServerTerms {
-            host: &endpoint.host,
-            is_h2: true,
-        };
-        let forwarded = self.request_lines(request, server, has_body, &mut lines);
-        if let Some(trace) = &retryable.trace {
-            trace.write_fields(&mut lines);
-        }
-        let pseudo = OutgoingRequest {
-            method: request.method,
-            is_https: endpoint.scheme == "https",
-            authority: &forwarded.host,
-            path: forwarded.target.as_deref().unwrap_or(request.target()),
-            protocol: None,
-        };
-        let mut block = Vec::with_capacity(pseudo.path.len() + lines.len() + OWN_LEN);
-        pseudo.put_pseudo_fields(&mut block);
-        put_lines(FieldLines::new(&lines), &mut block);
-        if let BodyLen::Known(len) = retryable.len {
-            put_field_u64(StandardHeader::ContentLength, len, &mut block);
-        }
-        RequestHead {
-            block,
-            method: request.method,
-            len: retryable.len,
-        }
-    }
-
-    /// Writes the head of the request to `out`. Returns whether a body has to follow.
-    fn write_head(
-        &self,
-        request: &HandlerRequest,
-        endpoint: &OriginEndpoint,
-        retryable: &RetryableRequest,
-        link: &mut OriginLink,
-        out: &mut Vec<u8>,
-    ) -> Option<bool> {
-        // A buffer of the connection is reused, so that the head needs no allocation.
-        let OriginLink { http, scratch, .. } = link;
-        let mut lines = std::mem::take(scratch);
-        lines.clear();
-        let has_body = !retryable.len.is_empty();
-        let server = ServerTerms {
-            host: &endpoint.host,
-            is_h2: false,
-        };
-        let forwarded = self.request_lines(request, server, has_body, &mut lines);
-        if let Some(trace) = &retryable.trace {
-            trace.write_fields(&mut lines);
-        }
-        let target = forwarded.target.as_deref().unwrap_or(request.target());
-        out.reserve(target.len() + lines.len() + OWN_LEN);
-        let start_result = match forwarded.protocol {
-            Some(protocol) => http
-                .request_upgrade(target, &lines, protocol, out)
-                .map(|()| false),
-            None => http.request(request.method, target, &lines, retryable.len, out),
-        };
-        *scratch = lines;
-        start_result.ok()
-    }
-
-    /// Appends the field lines for a server.
-    fn request_lines<'r>(
-        &'r self,
-        request: &'r HandlerRequest,
-        server: ServerTerms<'r>,
-        has_body: bool,
-        lines: &mut Vec<u8>,
-    ) -> ForwardedRequest<'r> {
-        let changes = self.changes.as_deref();
-        let changed_host = changes.and_then(|changes| changes.host(request));
-        let host = match (changed_host, &self.host) {
-            (Some(host), _) => Cow::Owned(host),
-            // An HTTP/1.0 request may lack Host, but an HTTP/1.1 origin requires it (RFC 9112 §3.2).
-            (None, OriginHost::Client) if request.host().is_empty() => Cow::Borrowed(server.host),
-            (None, OriginHost::Client) => Cow::Borrowed(request.host()),
-            (None, OriginHost::Origin) => Cow::Borrowed(server.host),
-            (None, OriginHost::Name(name)) => Cow::Borrowed(name.as_bytes()),
-        };
-        let terms = ForwardTerms {
-            host: &host,
-            adds_via: self.adds_via,
-            has_body,
-            is_h2: server.is_h2,
-        };
-        let protocol = forwarding::request_lines(request, &terms, lines);
-        if let Some(changes) = changes {
-            changes.apply(request, lines);
-        }
-        ForwardedRequest {
-            target: changes.and_then(|changes| changes.target(request)),
-            protocol,
-            host,
-        }
-    }
-
-    /// Writes the PROXY header with the client's address, if configured.
-    fn write_proxy_header(&self, request: &HandlerRequest, out: &mut Vec<u8>) {
-        let Some(version) = self.proxy_protocol else {
-            return;
-        };
-        // The PROXY protocol distinguishes IPv4 from IPv6, so IPv4-mapped addresses are converted.
-        let source = SocketAddr::new(request.peer.to_canonical(), request.peer_port);
-        let local = request.local;
-        let addresses = ProxyAddresses::Tcp {
-            source,
-            destination: SocketAddr::new(local.ip().to_canonical(), local.port()),
-        };
-        match version {
-            ProxyProtocol::V1 => write_v1(out, addresses),
-            ProxyProtocol::V2 => write_v2(out, addresses),
         }
     }
 
@@ -690,39 +532,8 @@ impl Handler for ProxyHandler {
     }
 
     fn explain_request(&self, request: &HandlerRequest) -> Vec<String> {
-        let Some(changes) = self.changes.as_deref() else {
-            return Vec::new();
-        };
-        // Without a choice, the server's own name for Host is unknown.
-        let mut lines = Vec::new();
-        let server = ServerTerms {
-            host: b"(the server's)",
-            is_h2: self.servers.protocol == OriginProtocol::H2,
-        };
-        let version = if server.is_h2 { "HTTP/2" } else { "HTTP/1.1" };
-        let is_h2 = server.is_h2;
-        let forwarded = self.request_lines(request, server, false, &mut lines);
-        let target = forwarded.target.as_deref().unwrap_or(request.target());
-        let target = String::from_utf8_lossy(target);
-        let mut shown = vec![format!("{} {target} {version}", request.method.as_str())];
-        if is_h2 {
-            let host = String::from_utf8_lossy(&forwarded.host);
-            shown.push(format!(":authority: {host}"));
-        }
-        let fields = FieldLines::new(&lines);
-        shown.extend(fields.map(|(name, value)| {
-            let value = match changes.is_secret(name) {
-                true => "(a secret)".into(),
-                false => String::from_utf8_lossy(value),
-            };
-            format!("{}: {value}", String::from_utf8_lossy(name))
-        }));
-        if let Some(path_map) = &changes.path_map
-            && let Some(prefix) = path_map.restored_prefix()
-        {
-            shown.push(format!("paths in the response begin with {prefix} again"));
-        }
-        shown
+        let is_h2 = self.servers.protocol == OriginProtocol::H2;
+        self.heads.explain(request, is_h2)
     }
 
     fn status(&self) -> Option<String> {
