@@ -43,6 +43,31 @@ pub type TableLine = (&'static str, Handling);
 
 /// Translates a directive of `http`, `server` or `location`, or of the top level.
 pub fn translate(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    match translate_line(level, directive) {
+        // Without the handler, files would be sent: the sources of programs.
+        DirectiveOutcome::ByHand(way) if is_handler(directive) => {
+            level.content.has_unknown_handler = true;
+            DirectiveOutcome::ByHand(format!("the paths are refused until then: {way}"))
+        }
+        outcome => outcome,
+    }
+}
+
+/// Whether a directive creates the responses of its block.
+pub fn is_handler(directive: &Directive) -> bool {
+    let name = &*directive.name;
+    let others = [
+        "js_content",
+        "perl",
+        "passenger_enabled",
+        "empty_gif",
+        "random_index",
+    ];
+    let is_handler = name.ends_with("_pass") || name.starts_with("content_by_");
+    (is_handler || others.contains(&name)) && directive.arg(0) != "off"
+}
+
+fn translate_line(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
     let tables = [
         access::TABLE,
         cache::TABLE,

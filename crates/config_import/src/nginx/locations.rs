@@ -1,6 +1,7 @@
 //! Locations: their paths, their content and their order of precedence.
 
 use super::blocks::{by_hand, location_directives};
+use super::directives::is_handler;
 use super::include::flat;
 use super::level::Translation;
 use super::settings::{LevelSettings, LocationContent};
@@ -124,6 +125,8 @@ pub fn read_location(
             locations,
         );
     }
+    // After the inner locations, which don't inherit the handler.
+    location.settings.access.has_unknown_guard |= location.content.has_unknown_handler;
     locations.push(location);
 }
 
@@ -176,10 +179,9 @@ fn location_paths(directive: &Directive, outer: Option<&Location>) -> Option<Loc
 /// Whether a block restricts access, or has scripts with a source that no client may get.
 fn protects(block: &Directive) -> bool {
     let is_guard = |it: &Directive| {
-        let has_pass = it.name.ends_with("cgi_pass");
         let front = ["auth_", "access_by_", "rewrite_by_", "limit_except"];
         matches!(&*it.name, "deny" | "return" | "internal" | "if")
-            || has_pass
+            || is_handler(it)
             || front.iter().any(|front| it.name.starts_with(front))
     };
     let children = flat(block.children());

@@ -15,6 +15,7 @@ use super::settings::{HostRedirect, LocationContent, Sourced};
 use crate::path_globs::PathGlobs;
 
 mod access;
+mod closed_paths;
 mod fields;
 mod kept_paths;
 mod layout;
@@ -28,6 +29,7 @@ mod routes;
 mod site;
 
 use crate::origin_tables::OriginTables;
+use closed_paths::close_unsafe_paths;
 use site::{SiteContext, close_internal_locations, write_site};
 
 /// The configuration of all servers.
@@ -55,6 +57,7 @@ pub fn write_config(
         add_root_location(server);
         resolve_excepted_paths(server, translation);
         resolve_missing_files(server, translation);
+        close_unsafe_paths(server, translation);
         close_internal_locations(server, translation);
     }
     let mut document = ConfigDocument::new(head);

@@ -225,3 +225,27 @@ fn folders_are_listed_only_where_all_are() {
         assert_eq!(import_server(lines), expected, "{lines}");
     }
 }
+
+#[test]
+fn handlers_without_an_equal_refuse_their_paths() {
+    for handler in [
+        "fastcgi_pass $php",
+        "proxy_pass http://$mapped",
+        "uwsgi_pass 127.0.0.1:9000",
+        "scgi_pass 127.0.0.1:9000",
+        "memcached_pass 127.0.0.1:9000",
+        "content_by_lua_file /x.lua",
+        "js_content x.y",
+        "passenger_enabled on",
+        "proxy_pass ftp://127.0.0.1:81",
+    ] {
+        let found = rules(&format!(
+            "location /x/ {{ {handler}; location /x/y/ {{ }} }}"
+        ));
+        assert_eq!(found, ["/x/y/** Allow", "/x/** Deny(503)"], "{handler}");
+        let server = rules(&format!("{handler};"));
+        assert_eq!(server, ["/** Deny(503)"], "{handler}");
+    }
+    let nested = rules("location / { } location ~ x(?=y) { proxy_pass http://127.0.0.1:81; }");
+    assert_eq!(nested, ["/** Deny(503)"]);
+}

@@ -59,7 +59,8 @@ pub fn read_server(
     settings: LevelSettings,
 ) -> Server {
     let children = flat(directive.children());
-    let (settings, content) = simple_directives(translation, &children, settings);
+    let (mut settings, content) = simple_directives(translation, &children, settings);
+    settings.access.has_unknown_guard |= content.has_unknown_handler;
     translated(translation, directive);
     let mut server = Server {
         names: Vec::new(),

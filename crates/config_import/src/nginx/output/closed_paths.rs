@@ -1,0 +1,30 @@
+//! Paths that are refused, since the site would open more than nginx does.
+
+use super::origins::PassUrl;
+use crate::nginx::level::Translation;
+use crate::nginx::locations::Location;
+use crate::nginx::servers::Server;
+use crate::report::DirectiveOutcome;
+
+/// Refuses the paths of locations whose translation would send or run what nginx does not.
+pub fn close_unsafe_paths(server: &mut Server, translation: &mut Translation) {
+    for location in server.locations.iter_mut().filter(|it| it.name.is_none()) {
+        if has_unknown_origin(location) {
+            let way = "the paths are refused until then: an origin is an http or https URL";
+            close(location, way, translation);
+        }
+    }
+}
+
+/// Whether no route can have the origin of a location.
+fn has_unknown_origin(location: &Location) -> bool {
+    let pass = location.content.proxy.as_ref();
+    pass.is_some_and(|it| PassUrl::parse(&it.value).is_none())
+}
+
+/// Refuses the paths of a location until it is translated by hand.
+fn close(location: &mut Location, way: &str, translation: &mut Translation) {
+    location.settings.access.has_unknown_guard = true;
+    let outcome = DirectiveOutcome::ByHand(way.to_string());
+    translation.report.change(location.entry, outcome);
+}
