@@ -15,6 +15,7 @@
 
 pub mod caddy;
 mod checked;
+mod common_globs;
 mod document;
 mod look_ahead;
 pub mod nginx;

@@ -112,6 +112,15 @@ impl PathGlobs {
         })
     }
 
+    /// The globs of the same paths without regard to case.
+    pub fn to_lowercase(&self) -> PathGlobs {
+        let globs = self.globs.iter();
+        PathGlobs {
+            globs: globs.map(|it| it.to_ascii_lowercase()).collect(),
+            ..self.clone()
+        }
+    }
+
     /// The globs for paths below a prefix, for a location inside another one.
     pub fn below(&self, prefix: &str) -> PathGlobs {
         let folder = prefix.trim_end_matches('/');

@@ -6,6 +6,7 @@ use super::include::flat;
 use super::level::Translation;
 use super::settings::{LevelSettings, LocationContent};
 use super::tree::Directive;
+use crate::common_globs::common_globs;
 use crate::path_globs::PathGlobs;
 use crate::report::DirectiveOutcome;
 use crate::request_selector::globs_regex;
@@ -36,6 +37,8 @@ pub struct Location {
     pub name: Option<String>,
     /// The paths.
     pub globs: PathGlobs,
+    /// The location around it: its text.
+    pub outer: Option<String>,
     /// Whether case makes no difference to the expression.
     pub ignores_case: bool,
     /// The settings.
@@ -138,17 +141,23 @@ fn location_paths(directive: &Directive, outer: Option<&Location>) -> Option<Loc
         _ => (directive.arg(0), directive.arg(1)),
     };
     let mut name = None;
+    let mut ignores_case = modifier == "~*" || text.contains("(?i)");
     let (rank, globs) = match modifier {
         "=" => (LocationRank::Exact, PathGlobs::literal(text)),
         "^~" => (LocationRank::FinalPrefix, PathGlobs::prefix(text)),
         "~" | "~*" => {
             let globs = PathGlobs::from_regex(text)?;
             match outer {
-                Some(outer) if outer.rank != LocationRank::Regex => {
-                    (LocationRank::Nested, globs.below(&outer.text))
+                Some(outer) if outer.is_regex() => {
+                    ignores_case |= outer.ignores_case;
+                    let globs = match ignores_case {
+                        true => (globs.to_lowercase(), outer.globs.to_lowercase()),
+                        false => (globs, outer.globs.clone()),
+                    };
+                    (outer.rank, within(globs.0, &globs.1))
                 }
-                // An outer expression has no prefix that could confine the globs.
-                _ => (LocationRank::Regex, globs),
+                Some(outer) => (LocationRank::Nested, globs.below(&outer.text)),
+                None => (LocationRank::Regex, globs),
             }
         }
         _ if text.starts_with('@') => {
@@ -168,12 +177,23 @@ fn location_paths(directive: &Directive, outer: Option<&Location>) -> Option<Loc
         text: text.to_string(),
         name,
         globs,
-        ignores_case: modifier == "~*" || text.contains("(?i)"),
+        outer: outer.map(|it| it.text.clone()),
+        ignores_case,
         settings: LevelSettings::default(),
         content: LocationContent::default(),
         entry: directive.id,
         comment: directive.to_text(),
     })
+}
+
+/// The globs of an expression inside of another one, which must find the path, too.
+fn within(globs: PathGlobs, outer: &PathGlobs) -> PathGlobs {
+    let mut common = common_globs(&globs, outer);
+    common.exceptions = [&*globs.exceptions, &*outer.exceptions].concat();
+    let excepted = [globs.excepted_paths, outer.excepted_paths.clone()];
+    let excepted: Vec<String> = excepted.into_iter().flatten().collect();
+    common.excepted_paths = (!excepted.is_empty()).then(|| excepted.join("|"));
+    common
 }
 
 /// Whether a block restricts access, or has scripts with a source that no client may get.
@@ -200,7 +220,8 @@ fn closed_location(
         text: directive.args.join(" "),
         name: None,
         globs: outer.map_or_else(|| PathGlobs::prefix("/"), |it| it.globs.clone()),
-        ignores_case: false,
+        outer: outer.map(|it| it.text.clone()),
+        ignores_case: outer.is_some_and(|it| it.ignores_case),
         settings,
         content: LocationContent::default(),
         entry: directive.id,

@@ -272,6 +272,7 @@ fn add_root_location(server: &mut Server) {
         text: "/".to_string(),
         name: None,
         globs: PathGlobs::prefix("/"),
+        outer: None,
         ignores_case: false,
         settings: server.settings.clone(),
         content,

@@ -249,3 +249,21 @@ fn handlers_without_an_equal_refuse_their_paths() {
     let nested = rules("location / { } location ~ x(?=y) { proxy_pass http://127.0.0.1:81; }");
     assert_eq!(nested, ["/** Deny(503)"]);
 }
+
+#[test]
+fn expressions_inside_of_others_apply_to_their_paths_only() {
+    let php = "location ~ \\.php$ { fastcgi_pass 127.0.0.1:9000; }";
+    let (sites, import) = import(&format!(
+        "server {{ listen 80; server_name a.example; root /srv; location ~ ^/(a|b)(/|$) {{ {php} }} location ~ ^/config/ {{ deny all; }} location ~ \\.php$ {{ return 404; }} }}"
+    ));
+    let routes = sites[0].routes.iter();
+    let routes: Vec<String> = routes.map(|it| it.pattern.to_string()).collect();
+    assert_eq!(routes, ["/a/**.php", "/b/**.php"], "{}", import.text);
+    // `secret` may be in each part of the path.
+    let denied = rules("location ~ ^/x/.*\\.log$ { location ~ secret { deny all; } }");
+    assert_eq!(denied, ["/**secret** Deny(403)"]);
+    let cases = rules("location ~* ^/A/ { location ~ \\.SQL$ { deny all; } }");
+    assert_eq!(cases, ["(?i)/a/**.sql Deny(403)"]);
+    let third = rules("location /a/ { location ~ ^/a/x/ { location ~ \\.txt$ { deny all; } } }");
+    assert_eq!(third, ["/a/x/**.txt Deny(403)"]);
+}

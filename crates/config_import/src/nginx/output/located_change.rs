@@ -103,7 +103,7 @@ impl Location {
             false => "",
         };
         // The expression of an inner location also finds paths outside of the outer one.
-        let is_own = self.is_regex() && self.rank == LocationRank::Regex;
+        let is_own = self.is_regex() && self.rank == LocationRank::Regex && self.outer.is_none();
         is_own.then(|| format!("{flags}{}", self.text))
     }
 
