@@ -5,7 +5,7 @@
 //! recorded, but never less.
 
 use regex_syntax::ParserBuilder;
-use regex_syntax::hir::{Class, Hir, HirKind, Look};
+use regex_syntax::hir::{Class, Hir, HirKind, Look, Repetition};
 
 use crate::look_ahead::SplitExpression;
 
@@ -193,7 +193,7 @@ fn expand(hir: &Hir, is_wider: &mut bool) -> Option<Vec<String>> {
             texts.extend(expand(&repetition.sub, is_wider)?);
             texts
         }
-        HirKind::Repetition(repetition) => vec![repeated(&repetition.sub, is_wider).to_string()],
+        HirKind::Repetition(repetition) => vec![repeated(repetition, is_wider).to_string()],
         HirKind::Capture(capture) => expand(&capture.sub, is_wider)?,
         HirKind::Concat(parts) => {
             let mut texts = vec![String::new()];
@@ -243,7 +243,9 @@ fn class_texts(class: &Class, is_wider: &mut bool) -> Vec<String> {
     vec![WITHIN.to_string()]
 }
 
-fn repeated(sub: &Hir, is_wider: &mut bool) -> char {
+fn repeated(repetition: &Repetition, is_wider: &mut bool) -> char {
+    let sub = &*repetition.sub;
+    *is_wider |= repetition.max.is_some();
     let sub = match sub.kind() {
         HirKind::Capture(capture) => &capture.sub,
         _ => sub,
@@ -280,9 +282,14 @@ fn class_ranges(class: &Class) -> Vec<(u32, u32)> {
 
 /// Whether a class is `.`, or all characters but the slash: those are exactly wildcards.
 fn is_any_class(ranges: &[(u32, u32)]) -> bool {
-    let len: u32 = ranges.iter().map(|(first, last)| last - first + 1).sum();
-    // Of 256 bytes, `.` lacks the line feed, `[^/]` the slash, and `[^/\n]` both.
-    len >= 254
+    let has = |it: u32| {
+        ranges
+            .iter()
+            .any(|(first, last)| (*first..=*last).contains(&it))
+    };
+    // `.` lacks the line feed.
+    let mut others = (0..=255).filter(|it| *it != u32::from('\n') && *it != u32::from('/'));
+    others.all(has)
 }
 
 fn wildcard(ranges: &[(u32, u32)]) -> char {
@@ -375,6 +382,10 @@ mod tests {
                 .expect("globs")
                 .is_wider
         );
+        for bounded in ["^/.{1,4}$", "^/a[^.]*$", "^/[^x]+$"] {
+            let globs = PathGlobs::from_regex(bounded).expect("globs");
+            assert!(globs.is_wider, "{bounded}");
+        }
         assert!(
             !PathGlobs::from_regex("^/item/[^/]+$")
                 .expect("globs")

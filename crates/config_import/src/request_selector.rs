@@ -196,11 +196,6 @@ pub fn path_condition(patterns: &[String]) -> String {
 /// The longest expression of one condition, with room for the text around the patterns; the parser accepts 1024 bytes.
 const EXPRESSION_LEN_MAX: usize = 800;
 
-/// The value of `not` for the paths of patterns; none without patterns.
-pub fn exception(patterns: &[String]) -> Option<String> {
-    one_or_list(exception_tables(patterns))
-}
-
 /// The tables of conditions that hold for the paths of patterns.
 pub fn exception_tables(patterns: &[String]) -> Vec<String> {
     let groups = pattern_groups(patterns);
@@ -321,10 +316,10 @@ mod tests {
     #[test]
     fn long_lists_are_several_exceptions() {
         let patterns: Vec<String> = (0..200).map(|it| format!("/folder-{it}/**")).collect();
-        let value = exception(&patterns).expect("exceptions");
+        let value = one_or_list(exception_tables(&patterns)).expect("exceptions");
         assert!(value.matches("variable").count() > 2, "{value}");
         assert!(value.split("variable").all(|it| it.len() < 1000), "{value}");
-        assert_eq!(exception(&[]), None);
+        assert_eq!(one_or_list(exception_tables(&[])), None);
         // The selector of all others has as many, each with the further conditions.
         let mut other = RequestSelector::paths(patterns);
         other.conditions.insert("methods", vec!["GET".to_string()]);

@@ -21,6 +21,7 @@ mod kept_paths;
 mod layout;
 mod located_change;
 mod logs;
+mod opened_paths;
 mod origins;
 mod redirects;
 mod responses;

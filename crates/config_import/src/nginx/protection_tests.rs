@@ -267,3 +267,58 @@ fn expressions_inside_of_others_apply_to_their_paths_only() {
     let third = rules("location /a/ { location ~ ^/a/x/ { location ~ \\.txt$ { deny all; } } }");
     assert_eq!(third, ["/a/x/**.txt Deny(403)"]);
 }
+
+#[test]
+fn wide_globs_open_only_the_paths_of_their_expression() {
+    let exact = [
+        (
+            "allow all;",
+            "\npattern = \"/**\"\nallow = true\nvariable = \"$path=~[0-9]{4}\"\n",
+        ),
+        (
+            "",
+            "\npattern = \"/**\"\nallow = true\nvariable = \"$path=~[0-9]{4}\"\n",
+        ),
+        (
+            "allow all; proxy_pass http://127.0.0.1:81;",
+            "\nvariable = \"$path=~[0-9]{4}\"\norigin = ",
+        ),
+        (
+            "allow all; fastcgi_pass 127.0.0.1:81;",
+            "\nvariable = \"$path=~[0-9]{4}\"\nfastcgi = ",
+        ),
+    ];
+    for (lines, expected) in exact {
+        let locations =
+            format!("location ~ \"[0-9]{{4}}\" {{ {lines} }} location / {{ deny all; }}");
+        let server = |more: &str| {
+            format!("server {{ listen 80; server_name a.example; root /srv; {more} {locations} }}")
+        };
+        let (_, import_exact) = import(&server(""));
+        assert!(
+            import_exact.text.contains(expected),
+            "{}",
+            import_exact.text
+        );
+        // A condition sees the requested path.
+        let (sites, import) = import(&server("rewrite ^/(x.*)$ /y/$1 last;"));
+        assert!(
+            !rules_of(&sites[0]).iter().any(|it| it.contains("Allow")),
+            "{}",
+            import.text
+        );
+        assert!(import.report.to_string().contains("by hand"), "{lines}");
+    }
+    let wide = rules(
+        "location ~ ^/x/.*\\.log$ { location ~ secret { allow all; } deny all; } location / { deny all; }",
+    );
+    assert!(!wide.iter().any(|it| it.contains("Allow")), "{wide:?}");
+    // The length of a name opens nothing.
+    let names = rules("location ~ ^/.+\\.php(/|$) { fastcgi_pass 127.0.0.1:9000; }");
+    assert_eq!(names, Vec::<String>::new());
+    let (sites, _) = import(
+        "server { server_name a; root /srv; location ~ \\.php$|^/update.php { fastcgi_pass 127.0.0.1:9000; } location / { rewrite ^/a /b last; } }",
+    );
+    let routes = sites[0].routes.iter().map(|it| it.pattern.to_string());
+    assert_eq!(routes.collect::<Vec<_>>(), ["*.php", "/update.php**"]);
+}

@@ -5,6 +5,7 @@
 
 use lowroad_config::{PathExpression, PathPattern};
 
+use super::opened_paths::opening_keys;
 use super::responses::write_responses;
 use super::routes::named_handler;
 use super::site::index_names;
@@ -16,7 +17,7 @@ use crate::nginx::settings::AccessSettings;
 use crate::path_globs::PathGlobs;
 use crate::path_overlap::may_overlap;
 use crate::report::DirectiveOutcome;
-use crate::request_selector::{exception, exception_tables, one_or_list};
+use crate::request_selector::{exception_tables, one_or_list};
 use crate::toml_values::{list, quoted};
 
 impl AccessSettings {
@@ -135,10 +136,18 @@ pub fn write_rules(
         }
         exceptions.extend(paths_below(server, location));
         let excluded = one_or_list(exceptions);
-        let scripts = match needs_allow {
-            true => exception(&script_paths(&locations, location)),
-            false => None,
-        };
+        let mut opening = None;
+        if needs_allow {
+            opening = opening_keys(server, location);
+            for table in exception_tables(&script_paths(&locations, location)) {
+                opening.iter_mut().for_each(|it| it.except(table.clone()));
+            }
+            if opening.is_none() {
+                let way = "the paths have the refusals of the locations around them until then: write a rule with `allow` for exactly these paths";
+                let outcome = DirectiveOutcome::ByHand(way.to_string());
+                translation.report.change(location.entry, outcome);
+            }
+        }
         for glob in refused_globs(&location.globs.globs, needs_allow) {
             let guarded = location.pattern(glob);
             let accesses = std::iter::once(access).chain(named);
@@ -151,16 +160,14 @@ pub fn write_rules(
                 let rule = rule.optional_key("not", excluded.as_deref());
                 document.push(rule.entry(location.entry));
             }
-            if needs_allow {
+            if let Some(opening) = &opening {
                 let table =
                     ConfigTable::new("[[site.rule]]").comment(comment.take().unwrap_or_default());
-                document.push(
-                    table
-                        .entry(location.entry)
-                        .key("pattern", quoted(&location.pattern(glob)))
-                        .key("allow", "true")
-                        .optional_key("not", scripts.as_deref()),
-                );
+                let table = table
+                    .entry(location.entry)
+                    .key("pattern", quoted(&location.pattern(glob)))
+                    .key("allow", "true");
+                document.push(opening.write(table));
             }
         }
     }

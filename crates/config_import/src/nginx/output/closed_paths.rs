@@ -1,6 +1,8 @@
 //! Paths that are refused, since the site would open more than nginx does.
 
+use super::opened_paths::handler_keys;
 use super::origins::PassUrl;
+use super::routes::named_handler;
 use crate::nginx::level::Translation;
 use crate::nginx::locations::Location;
 use crate::nginx::servers::Server;
@@ -14,6 +16,23 @@ pub fn close_unsafe_paths(server: &mut Server, translation: &mut Translation) {
             close(location, way, translation);
         }
     }
+    for index in 0..server.locations.len() {
+        let location = &server.locations[index];
+        let is_handled = location.name.is_none() && has_route(server, location);
+        let is_closed = location.settings.access.is_closed();
+        if is_handled && !is_closed && handler_keys(server, location).is_none() {
+            let way = "the paths are refused until then: write a route for exactly these paths";
+            close(&mut server.locations[index], way, translation);
+        }
+    }
+}
+
+/// Whether a handler answers, perhaps for missing files.
+fn has_route(server: &Server, location: &Location) -> bool {
+    let content = &location.content;
+    content.proxy.is_some()
+        || content.fastcgi.is_some()
+        || named_handler(server, location).is_some()
 }
 
 /// Whether no route can have the origin of a location.

@@ -108,7 +108,7 @@ impl Location {
     }
 
     /// The condition that its expression finds the path; `None` without one, or without an equal.
-    fn own_expression(&self) -> Option<ConditionKeys> {
+    pub fn own_expression(&self) -> Option<ConditionKeys> {
         ConditionKeys::from_match("$path", &self.expression()?)
     }
 

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::located_change::paths_without_rewrite;
+use super::opened_paths::{handler_keys, handler_patterns};
 use super::origins::{PassUrl, route_origin};
 use crate::document::{ConfigDocument, ConfigTable};
+use crate::nginx::condition_keys::ConditionKeys;
 use crate::nginx::level::Translation;
 use crate::nginx::locations::{Location, LocationRank};
 use crate::nginx::servers::Server;
@@ -12,7 +14,6 @@ use crate::nginx::settings::UpstreamSettings;
 use crate::origin_tables::OriginTables;
 use crate::path_globs::PathGlobs;
 use crate::report::DirectiveOutcome;
-use crate::request_selector::one_or_list;
 use crate::toml_values::{key, quoted};
 
 /// nginx copies requests of all methods.
@@ -39,15 +40,17 @@ pub fn write_routes(
         };
         // nginx looks for files in the locations with precedence only.
         let except = match is_missing {
-            true => one_or_list(paths_without_rewrite(server, index)),
-            false => None,
+            true => paths_without_rewrite(server, index),
+            false => Vec::new(),
         };
+        let mut keys = handler_keys(server, location).unwrap_or_default();
+        except.into_iter().for_each(|it| keys.except(it));
         let route = RouteWriter {
             server,
             location,
             handler,
             is_missing,
-            except,
+            keys,
             kept_folder: None,
         };
         if handler.content.fastcgi.is_some() {
@@ -63,7 +66,7 @@ pub fn write_routes(
                 location,
                 handler: location,
                 is_missing: false,
-                except: None,
+                keys: ConditionKeys::default(),
                 kept_folder: Some(folder),
             };
             route.write_origin(translation, origins, document);
@@ -95,8 +98,8 @@ struct RouteWriter<'s> {
     location: &'s Location,
     handler: &'s Location,
     is_missing: bool,
-    /// The value of `not`: paths of other locations.
-    except: Option<String>,
+    /// The conditions that a path is none of other locations.
+    keys: ConditionKeys,
     /// The folder of the paths that the location's own rewrites have set.
     kept_folder: Option<String>,
 }
@@ -113,12 +116,12 @@ impl RouteWriter<'_> {
         let is_regex = self.location.globs != PathGlobs::prefix(&self.location.text)
             && self.location.rank != LocationRank::Exact;
         let mut comment = is_regex.then_some(self.location.comment.as_str());
-        let tables = self.location.patterns().into_iter().map(|pattern| {
+        let tables = handler_patterns(self.location).into_iter().map(|pattern| {
             let table =
                 ConfigTable::new("[[site.route]]").comment(comment.take().unwrap_or_default());
             let table = table.entry(entry).key("pattern", quoted(&pattern));
             let table = table.optional_key("missing", self.is_missing.then_some("true"));
-            table.optional_key("not", self.except.as_deref())
+            self.keys.write(table)
         });
         tables.collect()
     }
