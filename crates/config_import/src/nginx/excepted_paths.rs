@@ -62,7 +62,9 @@ fn answering_locations(server: &Server, index: usize) -> Option<Vec<Location>> {
         if is_inner(location, excluding) {
             answering.push(location.clone());
         } else {
-            answering.push(part(location, globs)?);
+            let mut part = part(location, globs)?;
+            part.ignores_case |= server.locations[index].ignores_case;
+            answering.push(part);
         }
     }
     Some(answering)

@@ -216,7 +216,11 @@ fn closed_location(
 ) -> Location {
     settings.access.has_unknown_guard = true;
     Location {
-        rank: outer.map_or(LocationRank::Regex, |it| it.rank.min(LocationRank::Regex)),
+        rank: match outer {
+            // Before the inner locations that follow.
+            Some(outer) if !outer.is_regex() => LocationRank::Nested,
+            _ => outer.map_or(LocationRank::Regex, |it| it.rank),
+        },
         text: directive.args.join(" "),
         name: None,
         globs: outer.map_or_else(|| PathGlobs::prefix("/"), |it| it.globs.clone()),

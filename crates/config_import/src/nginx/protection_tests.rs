@@ -322,3 +322,68 @@ fn wide_globs_open_only_the_paths_of_their_expression() {
     let routes = sites[0].routes.iter().map(|it| it.pattern.to_string());
     assert_eq!(routes.collect::<Vec<_>>(), ["*.php", "/update.php**"]);
 }
+
+#[test]
+fn proxies_are_trusted_with_the_field_of_clients_only() {
+    let proxies = "set_real_ip_from 10.0.0.0/8;";
+    let guard = "location /x/ { allow 10.1.0.0/16; deny all; }";
+    for (field, is_trusted) in [
+        ("real_ip_header X-Forwarded-For;", true),
+        ("real_ip_header X-Real-IP;", false),
+        ("real_ip_header CF-Connecting-IP;", false),
+        // The default of nginx is X-Real-IP.
+        ("", false),
+    ] {
+        let (sites, import) = import(&format!(
+            "server {{ listen 80; server_name a.example; root /srv; {proxies} {field} {guard} }}"
+        ));
+        let has_key = import.text.contains("trusted_proxies");
+        assert_eq!(has_key, is_trusted, "{}", import.text);
+        let rule = match is_trusted {
+            true => "/x/** Deny(403)",
+            false => "/x/** Deny(503)",
+        };
+        assert_eq!(rules_of(&sites[0]), [rule], "{}", import.text);
+        assert!(import.report.to_string().contains("X-Forwarded-Host"));
+    }
+}
+
+#[test]
+fn internal_folders_of_error_pages_stay_internal() {
+    for locations in [
+        "location /priv/ { internal; }",
+        "location ^~ /priv { internal; allow all; }",
+    ] {
+        let (sites, import) = import(&format!(
+            "server {{ listen 80; server_name a.example; root /srv; error_page 404 /priv/s.txt; {locations} }}"
+        ));
+        let aliases = &sites[0].aliases;
+        assert!(aliases.len() == 1 && aliases[0].internal, "{}", import.text);
+        assert!(import.text.contains("/priv/s.txt"), "{}", import.text);
+    }
+}
+
+#[test]
+fn refused_folders_have_no_index_file() {
+    for refusal in ["return 403;", "deny all;"] {
+        for index in [
+            "location = /index.html { }",
+            "location = /index.html { allow all; }",
+        ] {
+            let (sites, import) = import(&format!(
+                "server {{ listen 80; server_name a.example; root /srv; location / {{ {refusal} }} {index} }}"
+            ));
+            let rule = sites[0].access.last().expect("a rule");
+            assert_eq!(rule.pattern.to_string(), "/**", "{}", import.text);
+            assert!(rule.conditions.exceptions.is_empty(), "{}", import.text);
+        }
+    }
+}
+
+#[test]
+fn inner_expressions_without_an_equal_come_before_others() {
+    let rules = rules(
+        "auth_basic x; auth_basic_user_file /p; location /x/ { location ~ a(?=b) { deny all; } location ~ \\.txt$ { auth_basic off; } }",
+    );
+    assert_eq!(rules[0], "/x/** Deny(503)", "{rules:?}");
+}

@@ -238,6 +238,8 @@ pub struct LevelSettings {
     pub types: BTreeMap<String, String>,
     /// `set_real_ip_from`
     pub trusted_proxies: Vec<String>,
+    /// `real_ip_header X-Forwarded-For`
+    pub trusts_forwarded: bool,
     /// `real_ip_header proxy_protocol`
     pub is_proxy_protocol: bool,
     /// `access_log`; an empty list means off.

@@ -238,16 +238,20 @@ fn real_ip_from(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcom
         .settings
         .trusted_proxies
         .push(directive.arg(0).to_string());
-    DirectiveOutcome::translated()
+    DirectiveOutcome::Translated(
+        "with real_ip_header X-Forwarded-For only; X-Forwarded-Host and -Proto of the proxy count, too".to_string(),
+    )
 }
 
 fn real_ip_header(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
-    match &*directive.arg(0).to_ascii_lowercase() {
+    let field = directive.arg(0).to_ascii_lowercase();
+    level.settings.trusts_forwarded = field == "x-forwarded-for";
+    match &*field {
         "proxy_protocol" => level.settings.is_proxy_protocol = true,
         "x-forwarded-for" => {}
         _ => {
             return DirectiveOutcome::ByHand(
-                "trusted proxies report the client by X-Forwarded-For or Forwarded: configure the proxy".to_string(),
+                "no proxy is trusted, and paths with rules of addresses are refused until then: let the proxy send X-Forwarded-For".to_string(),
             );
         }
     }

@@ -271,7 +271,9 @@ fn index_folders(server: &Server, location: &Location) -> Vec<String> {
         .filter(is_index)
         .filter(|file| has_path(location, file))
         .map(|file| &file[..=file.rfind('/').unwrap_or_default()])
-        .filter(|folder| !is_rewritten(server, folder));
+        .filter(|folder| !is_rewritten(server, folder))
+        // nginx refuses a folder of the location itself before it looks for the index file.
+        .filter(|folder| !has_path(location, folder));
     folders
         .map(|folder| path_table(&format!("^{}$", regex_syntax::escape(folder))))
         .collect()

@@ -6,6 +6,7 @@ use super::routes::named_handler;
 use crate::nginx::level::Translation;
 use crate::nginx::locations::Location;
 use crate::nginx::servers::Server;
+use crate::nginx::settings::LevelSettings;
 use crate::report::DirectiveOutcome;
 
 /// Refuses the paths of locations whose translation would send or run what nginx does not.
@@ -13,6 +14,10 @@ pub fn close_unsafe_paths(server: &mut Server, translation: &mut Translation) {
     for location in server.locations.iter_mut().filter(|it| it.name.is_none()) {
         if has_unknown_origin(location) {
             let way = "the paths are refused until then: an origin is an http or https URL";
+            close(location, way, translation);
+        }
+        if has_unknown_clients(&location.settings) {
+            let way = "the paths are refused until then: the address of a client is that of its proxy, see real_ip_header";
             close(location, way, translation);
         }
     }
@@ -33,6 +38,13 @@ fn has_route(server: &Server, location: &Location) -> bool {
     content.proxy.is_some()
         || content.fastcgi.is_some()
         || named_handler(server, location).is_some()
+}
+
+/// Whether rules of addresses would concern the proxies of clients.
+fn has_unknown_clients(settings: &LevelSettings) -> bool {
+    let is_reported = settings.is_proxy_protocol || settings.trusts_forwarded;
+    let mut entries = settings.access.addresses.iter();
+    !settings.trusted_proxies.is_empty() && !is_reported && entries.any(|it| it.address.is_some())
 }
 
 /// Whether no route can have the origin of a location.

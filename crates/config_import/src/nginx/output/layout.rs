@@ -235,7 +235,10 @@ fn is_script(location: &Location) -> bool {
 
 /// Whether a location is only for an error page, which is a file of the root.
 pub fn is_error_page(server: &Server, location: &Location) -> bool {
+    // A folder has other files, too.
+    let has_folder = location.globs.globs.iter().any(|it| it.contains('*'));
     let is_special = location.rank == LocationRank::Exact || location.content.is_internal;
+    let is_special = is_special && !has_folder;
     is_special
         && is_static(location)
         && server

@@ -123,8 +123,11 @@ fn site_table(server: &Server, context: &SiteContext, layout: &SiteLayout) -> Co
     for (name, value) in keys.into_iter().chain(bandwidth) {
         table.push(name, &value, Some(server.entry));
     }
-    let proxies = &server.settings.trusted_proxies;
-    if !proxies.is_empty() {
+    let settings = &server.settings;
+    let proxies = &settings.trusted_proxies;
+    // Clients can send X-Forwarded-For through a proxy that reports them by another field.
+    let is_reported = settings.is_proxy_protocol || settings.trusts_forwarded;
+    if !proxies.is_empty() && is_reported {
         let name = if server.settings.is_proxy_protocol {
             "proxy_protocol"
         } else {
