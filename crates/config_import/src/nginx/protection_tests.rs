@@ -387,3 +387,43 @@ fn inner_expressions_without_an_equal_come_before_others() {
     );
     assert_eq!(rules[0], "/x/** Deny(503)", "{rules:?}");
 }
+
+#[test]
+fn scripts_do_not_run_where_only_files_are_sent() {
+    let php = "location ~ \\.php$ { fastcgi_pass 127.0.0.1:9000; }";
+    let nested = format!("location / {{ {php} }}");
+    for (files, handler, expected) in [
+        (
+            "location ^~ /uploads/ { }",
+            php,
+            "/uploads/**.php Deny(503)",
+        ),
+        (
+            "location ~* ^/uploads/ { }",
+            php,
+            "(?i)/uploads/**.php Deny(503)",
+        ),
+        (
+            "location @b { proxy_pass http://127.0.0.1:81; } location ^~ /up/ { try_files $uri @b; }",
+            php,
+            "/up/**.php Deny(503)",
+        ),
+        ("location = /up/evil.php { }", php, "/up/evil.php Deny(503)"),
+        (
+            "location /uploads/ { }",
+            &nested,
+            "/uploads/**.php Deny(503)",
+        ),
+        ("location ^~ /a/ { allow all; }", php, "/a/**.php Deny(503)"),
+    ] {
+        let found = rules(&format!("{files} {handler}"));
+        assert_eq!(found[0], expected, "{files}: {found:?}");
+    }
+    for files in ["location /uploads/ { }", "location ~* \\.(css|js)$ { }"] {
+        let found = rules(&format!("{files} {php}"));
+        assert!(
+            !found.iter().any(|it| it.contains("Deny")),
+            "{files}: {found:?}"
+        );
+    }
+}

@@ -1,12 +1,13 @@
 //! Paths that are refused, since the site would open more than nginx does.
 
-use super::opened_paths::handler_keys;
+use super::opened_paths::{exact_globs, handler_keys};
 use super::origins::PassUrl;
 use super::routes::named_handler;
+use crate::common_globs::common_globs;
 use crate::nginx::level::Translation;
-use crate::nginx::locations::Location;
+use crate::nginx::locations::{Location, LocationRank};
 use crate::nginx::servers::Server;
-use crate::nginx::settings::LevelSettings;
+use crate::nginx::settings::{LevelSettings, LocationContent};
 use crate::report::DirectiveOutcome;
 
 /// Refuses the paths of locations whose translation would send or run what nginx does not.
@@ -29,6 +30,71 @@ pub fn close_unsafe_paths(server: &mut Server, translation: &mut Translation) {
             let way = "the paths are refused until then: write a route for exactly these paths";
             close(&mut server.locations[index], way, translation);
         }
+    }
+    close_files_of_handlers(server, translation);
+}
+
+/// Refuses the paths that a handler would take from a location with precedence, which only sends their files.
+fn close_files_of_handlers(server: &mut Server, translation: &mut Translation) {
+    let mut index = 0;
+    while index < server.locations.len() {
+        let location = &server.locations[index];
+        let taking = (0..server.locations.len()).filter(|other| takes_files(server, index, *other));
+        let common = taking.map(|other| closed_part(location, &server.locations[other]));
+        let closed: Vec<Location> = common.filter(|it| !it.globs.globs.is_empty()).collect();
+        if !closed.is_empty() {
+            let difference = "paths of the scripts or of the other handler there are refused: nginx sends the files";
+            let report = &mut translation.report;
+            report.note_difference(location.entry, difference);
+        }
+        index += closed.len() + 1;
+        // Before all locations, since an inner one with a handler comes before a longer prefix.
+        server.locations.splice(0..0, closed);
+    }
+}
+
+/// Whether the route of the location `taking` would answer paths that nginx takes from the files of the location `index`.
+fn takes_files(server: &Server, index: usize, taking: usize) -> bool {
+    let (location, handler) = (&server.locations[index], &server.locations[taking]);
+    let content = &location.content;
+    let is_answered = content.redirect.is_some() || content.respond.is_some();
+    // A named handler answers for missing files only.
+    let is_handled = content.proxy.is_some() || content.fastcgi.is_some();
+    let sends_files = location.name.is_none()
+        && (!is_handled || content.is_missing)
+        && !is_answered
+        && !location.settings.access.is_closed();
+    // A prefix without precedence has a rewrite to its files, and one with it is a longer one.
+    let is_taking = handler.name.is_none() && handler.is_regex() && has_route(server, handler);
+    let is_outer = |it: &String| location.text.starts_with(&**it) && location.text != *it;
+    let is_nested = handler.rank == LocationRank::Nested && !location.is_regex();
+    let has_precedence = match is_nested {
+        true => handler.outer.as_ref().is_some_and(is_outer),
+        false => index < taking,
+    };
+    sends_files && is_taking && has_precedence
+}
+
+/// A refused location with the paths that two locations have in common.
+fn closed_part(location: &Location, handler: &Location) -> Location {
+    let ignores_case = location.ignores_case || handler.ignores_case;
+    let handler_globs = exact_globs(handler).unwrap_or_else(|| handler.globs.clone());
+    let common = match ignores_case {
+        true => common_globs(
+            &handler_globs.to_lowercase(),
+            &location.globs.to_lowercase(),
+        ),
+        false => common_globs(&handler_globs, &location.globs),
+    };
+    let mut settings = LevelSettings::default();
+    settings.access.has_unknown_guard = true;
+    Location {
+        globs: common,
+        ignores_case,
+        settings,
+        content: LocationContent::default(),
+        rank: LocationRank::Nested,
+        ..location.clone()
     }
 }
 

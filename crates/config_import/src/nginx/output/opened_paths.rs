@@ -30,7 +30,7 @@ pub fn handler_patterns(location: &Location) -> Vec<String> {
 }
 
 /// Globs that match no path which the expression does not find, apart from the length of a name; `None` without any.
-fn exact_globs(location: &Location) -> Option<PathGlobs> {
+pub fn exact_globs(location: &Location) -> Option<PathGlobs> {
     let is_exact = !location.globs.is_wider && !location.text.contains('+');
     if is_exact || !location.is_regex() {
         return Some(location.globs.clone());
