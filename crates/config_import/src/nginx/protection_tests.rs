@@ -427,3 +427,55 @@ fn scripts_do_not_run_where_only_files_are_sent() {
         );
     }
 }
+
+#[test]
+fn fallbacks_to_protected_files_are_left_out() {
+    for guard in ["deny all;", "auth_basic x; auth_basic_user_file /p;"] {
+        let (_, import) = import(&format!(
+            "server {{ listen 80; server_name a.example; root /srv; location / {{ try_files $uri /index.html; }} location = /index.html {{ {guard} }} }}"
+        ));
+        assert!(!import.text.contains("fallback"), "{}", import.text);
+        let report = import.report.to_string();
+        assert!(
+            report.contains("by hand: missing files are 404"),
+            "{report}"
+        );
+    }
+}
+
+#[test]
+fn scripts_in_another_root_are_refused() {
+    let php = "fastcgi_pass 127.0.0.1:9000;";
+    let other = rules(&format!("location ~ \\.php$ {{ root /other; {php} }}"));
+    assert_eq!(other, ["*.php Deny(503)"]);
+    let same = rules(&format!("location ~ \\.php$ {{ root /srv; {php} }}"));
+    assert_eq!(same, Vec::<String>::new());
+}
+
+#[test]
+fn sources_of_scripts_are_not_sent_after_a_rewrite() {
+    let (_, import) = import(
+        "server { listen 80; server_name a.example; root /srv; location /pub/ { rewrite ^/pub/(.*)$ /priv/$1 break; } location ~ \\.php$ { fastcgi_pass 127.0.0.1:9000; } }",
+    );
+    let rewrite = "to = \"/files-2/priv/$1\"\nnot = ";
+    assert!(import.text.contains(rewrite), "{}", import.text);
+}
+
+#[test]
+fn alias_of_a_single_file_is_one_of_its_folder() {
+    let (sites, import) = import(
+        "server { listen 80; server_name a.example; root /srv; location = /favicon.ico { alias /img/icons/fav.ico; } }",
+    );
+    let aliases = &sites[0].aliases;
+    assert_eq!(aliases.len(), 1, "{}", import.text);
+    assert!(
+        import.text.contains("folder = \"/img/icons/\""),
+        "{}",
+        import.text
+    );
+    assert!(
+        import.text.contains("to = \"/files-1/fav.ico\""),
+        "{}",
+        import.text
+    );
+}

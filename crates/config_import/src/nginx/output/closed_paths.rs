@@ -1,5 +1,7 @@
 //! Paths that are refused, since the site would open more than nginx does.
 
+use super::access::has_path;
+use super::layout::site_root;
 use super::opened_paths::{exact_globs, handler_keys};
 use super::origins::PassUrl;
 use super::routes::named_handler;
@@ -22,16 +24,57 @@ pub fn close_unsafe_paths(server: &mut Server, translation: &mut Translation) {
             close(location, way, translation);
         }
     }
+    let default_root = translation.root_prefix.join("html");
+    let root = site_root(server, &default_root.to_string_lossy());
     for index in 0..server.locations.len() {
         let location = &server.locations[index];
         let is_handled = location.name.is_none() && has_route(server, location);
         let is_closed = location.settings.access.is_closed();
+        if is_handled && !is_closed && has_other_scripts(location, root.as_deref()) {
+            let way = "the paths are refused until then: the scripts of a route are below the root of the site, see script_root";
+            close(&mut server.locations[index], way, translation);
+            continue;
+        }
         if is_handled && !is_closed && handler_keys(server, location).is_none() {
             let way = "the paths are refused until then: write a route for exactly these paths";
             close(&mut server.locations[index], way, translation);
         }
     }
     close_files_of_handlers(server, translation);
+    drop_protected_fallbacks(server, translation);
+}
+
+/// Removes fallbacks to a file of another location that protects it: a fallback has the access of the requested path.
+fn drop_protected_fallbacks(server: &mut Server, translation: &mut Translation) {
+    for index in 0..server.locations.len() {
+        if !is_fallback_protected(server, &server.locations[index]) {
+            continue;
+        }
+        if let Some(try_files) = server.locations[index].content.try_files.as_mut() {
+            try_files.value.pop();
+            try_files.value.push("=404".to_string());
+            let way = "missing files are 404 until then: another location protects the last file";
+            let outcome = DirectiveOutcome::ByHand(way.to_string());
+            translation.report.change(try_files.entry, outcome);
+        }
+    }
+}
+
+fn is_fallback_protected(server: &Server, location: &Location) -> bool {
+    let last = location
+        .content
+        .try_files
+        .as_ref()
+        .and_then(|it| it.value.last());
+    let path = last
+        .and_then(|it| it.split(['?', '$']).next())
+        .unwrap_or_default();
+    let mut locations = server.locations.iter();
+    let target = locations.find(|it| it.name.is_none() && has_path(it, path));
+    // The rules of a script apply after the rewrite to it.
+    let target = target.filter(|it| it.content.fastcgi.is_none());
+    let access = target.map(|it| &it.settings.access);
+    access.is_some_and(|it| !it.is_open() && *it != location.settings.access)
 }
 
 /// Refuses the paths that a handler would take from a location with precedence, which only sends their files.
@@ -96,6 +139,13 @@ fn closed_part(location: &Location, handler: &Location) -> Location {
         rank: LocationRank::Nested,
         ..location.clone()
     }
+}
+
+/// Whether the scripts of a location are in another root than that of the site.
+fn has_other_scripts(location: &Location, root: Option<&str>) -> bool {
+    let content = &location.content;
+    let own = location.settings.root.as_deref();
+    content.fastcgi.is_some() && content.has_root && own != root
 }
 
 /// Whether a handler answers, perhaps for missing files.

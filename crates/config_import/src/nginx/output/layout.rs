@@ -162,7 +162,7 @@ impl SiteLayout {
             .clone()
             .unwrap_or_else(|| default_root.to_string());
         let (folder, prefix) = match &location.content.alias {
-            Some(alias) => (alias.value.clone(), location.text.clone()),
+            Some(alias) => (alias_folder(location, &alias.value), location.text.clone()),
             None => (root.clone(), String::new()),
         };
         let is_in_root = location.content.alias.is_none() && Some(&root) == self.root.as_ref();
@@ -193,6 +193,17 @@ impl SiteLayout {
                 String::new()
             },
         }
+    }
+}
+
+/// The folder of an alias, which is the file itself in an exact location.
+fn alias_folder(location: &Location, alias: &str) -> String {
+    let file = alias
+        .rsplit_once('/')
+        .filter(|_| location.rank == LocationRank::Exact);
+    match file {
+        Some((folder, _)) => format!("{folder}/"),
+        None => alias.to_string(),
     }
 }
 
@@ -266,7 +277,7 @@ fn takes_all_paths(change: &PathChange) -> bool {
 }
 
 /// The root: that of the location `/` if it serves files, else the server's.
-fn site_root(server: &Server, default_root: &str) -> Option<String> {
+pub fn site_root(server: &Server, default_root: &str) -> Option<String> {
     let slash = server
         .locations
         .iter()

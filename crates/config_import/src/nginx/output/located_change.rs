@@ -84,6 +84,8 @@ impl<'s> LocatedChange<'s> {
         };
         match self.change.is_missing {
             true => paths_without_rewrite(self.server, index),
+            // The location sends the file of the new path, which may be a script.
+            false if self.change.stays => routed_paths(self.server, index),
             false => paths_with_precedence(self.server, index),
         }
     }
@@ -150,6 +152,22 @@ pub fn paths_with_precedence(server: &Server, index: usize) -> Vec<String> {
         other.name.is_none() && other.content.redirect.is_none() && !is_refused && may_share
     });
     path_tables(others)
+}
+
+/// Tables of the paths of locations with precedence over the files of a location, also those of scripts in its folder.
+pub fn routed_paths(server: &Server, index: usize) -> Vec<String> {
+    let mut paths = paths_with_precedence(server, index);
+    let scripts = server.locations[..index].iter().filter(|other| {
+        let is_handled = other.content.fastcgi.is_some() || other.content.proxy.is_some();
+        let globs = &server.locations[index].globs;
+        other.name.is_none() && is_handled && may_overlap(&other.globs, globs)
+    });
+    for table in path_tables(scripts) {
+        if !paths.contains(&table) {
+            paths.push(table);
+        }
+    }
+    paths
 }
 
 /// Tables of the paths of files in locations with precedence, for which a fallback to a file does not hold.

@@ -2,8 +2,8 @@
 
 use super::layout::{FilePlace, SiteLayout};
 use super::located_change::{
-    ALL_PATHS, LocatedChange, path_tables, paths_of_other_files, paths_with_precedence,
-    paths_without_fallback, paths_without_rewrite,
+    ALL_PATHS, LocatedChange, paths_of_other_files, paths_without_fallback, paths_without_rewrite,
+    routed_paths,
 };
 use crate::document::{ConfigDocument, ConfigTable};
 use crate::nginx::level::Translation;
@@ -11,7 +11,6 @@ use crate::nginx::locations::{Location, LocationRank};
 use crate::nginx::servers::Server;
 use crate::nginx::settings::PathChange;
 use crate::path_globs::PathGlobs;
-use crate::path_overlap::may_overlap;
 use crate::report::DirectiveOutcome;
 use crate::request_selector::one_or_list;
 use crate::toml_values::quoted;
@@ -109,22 +108,6 @@ fn write_change(
     document.push(table.comment(&change.comment));
 }
 
-/// Tables of the paths of locations with precedence over the files of a location, also those of scripts in its folder.
-fn routed_paths(server: &Server, index: usize) -> Vec<String> {
-    let mut paths = paths_with_precedence(server, index);
-    let scripts = server.locations[..index].iter().filter(|other| {
-        let is_handled = other.content.fastcgi.is_some() || other.content.proxy.is_some();
-        let globs = &server.locations[index].globs;
-        other.name.is_none() && is_handled && may_overlap(&other.globs, globs)
-    });
-    for table in path_tables(scripts) {
-        if !paths.contains(&table) {
-            paths.push(table);
-        }
-    }
-    paths
-}
-
 fn rewrite_table(key: &str, from: &str, to: &str, is_missing: bool, entry: usize) -> ConfigTable {
     let table = ConfigTable::new("[[site.rewrite]]")
         .entry(entry)
@@ -141,11 +124,9 @@ fn hidden_rewrite(location: &Location, path: &str, prefix: &str) -> ConfigTable 
     let entry = location.entry;
     let is_prefix = location.globs == PathGlobs::prefix(&location.text);
     if location.rank == LocationRank::Exact {
-        let rest = if prefix.is_empty() {
-            location.text.as_str()
-        } else {
-            ""
-        };
+        let alias = location.content.alias.as_ref();
+        let name = alias.and_then(|it| it.value.rfind('/').map(|end| &it.value[end..]));
+        let rest = name.unwrap_or(&location.text);
         return rewrite_table(
             "from",
             &location.text,
