@@ -239,6 +239,11 @@ fn name_defaults(servers: &mut Vec<(Server, SiteContext)>, translation: &mut Tra
             }
         }
     }
+    let unknown_names = servers.iter().flat_map(|(it, _)| &it.unknown_names);
+    let unknown_names: Vec<String> = unknown_names.cloned().collect();
+    for (_, context) in servers.iter_mut().filter(|(_, it)| it.is_default) {
+        context.refused_names.clone_from(&unknown_names);
+    }
     servers.retain(|(server, context)| {
         let is_selectable = context.is_default || !server.names.is_empty();
         if !is_selectable {

@@ -479,3 +479,20 @@ fn alias_of_a_single_file_is_one_of_its_folder() {
         import.text
     );
 }
+
+#[test]
+fn default_sites_refuse_the_hosts_of_names_without_an_equal() {
+    let (sites, import) = import(
+        "server { listen 80 default_server; server_name a.example; root /srv; } server { listen 80; server_name ~^(?<u>.+)\\.b\\.example$ mail.*; auth_basic x; auth_basic_user_file /p; root /other; }",
+    );
+    assert_eq!(
+        rules_of(&sites[0]),
+        ["/** Deny(503)", "/** Deny(503)"],
+        "{}",
+        import.text
+    );
+    for host in ["$host=~(?i)^(?<u>.+)\\.b\\.example$", "$host=~(?i)^mail\\."] {
+        let rule = format!("variable = '{host}'\nnot = {{ host = \"a.example\" }}\ndeny = 503");
+        assert!(import.text.contains(&rule), "{}", import.text);
+    }
+}

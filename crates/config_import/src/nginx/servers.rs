@@ -24,6 +24,8 @@ pub struct ListenAddress {
 pub struct Server {
     /// `server_name`, without those that make a default site.
     pub names: Vec<String>,
+    /// Names without an equal: expressions, and those that end in `*`.
+    pub unknown_names: Vec<String>,
     /// Whether the server has the name `_` or none, or is the default of an address.
     pub is_default: bool,
     /// `listen`
@@ -64,6 +66,7 @@ pub fn read_server(
     translated(translation, directive);
     let mut server = Server {
         names: Vec::new(),
+        unknown_names: Vec::new(),
         is_default: false,
         listens: Vec::new(),
         settings,
@@ -124,13 +127,13 @@ fn read_names(server: &mut Server, directive: &Directive) -> DirectiveOutcome {
         }
     }
     server.names.dedup();
-    match refused.is_empty() {
-        true => DirectiveOutcome::translated(),
-        false => DirectiveOutcome::ByHand(format!(
-            "names are exact or *.example.com: {}",
-            refused.join(" ")
-        )),
+    if refused.is_empty() {
+        return DirectiveOutcome::translated();
     }
+    let way = "names are exact or *.example.com; the default site refuses these hosts until then";
+    let outcome = DirectiveOutcome::ByHand(format!("{way}: {}", refused.join(" ")));
+    server.unknown_names.extend(refused);
+    outcome
 }
 
 fn read_listen(server: &mut Server, directive: &Directive, is_ssl_on: bool) -> DirectiveOutcome {

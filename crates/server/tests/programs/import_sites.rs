@@ -21,7 +21,32 @@ struct SiteCase {
     requests: &'static [&'static str],
 }
 
-const CASES: [SiteCase; 14] = [
+const CASES: [SiteCase; 15] = [
+    SiteCase {
+        name: "expressions that open a part of their globs",
+        http: "",
+        server: "location ~ ^/(a|b)(/|$) { location ~ \\.php$ { SCRIPT } }\n\
+                 location ~ ^/config/ { deny all; }\n\
+                 location ~ \\.php$ { return 404; }\n\
+                 location ~ \"^/n/[0-9]{4}$\" { allow all; }\n\
+                 location /n/ { deny all; }\n\
+                 location = /icon { alias DIR/root/n/1234; }",
+        files: &[
+            "root/a/x.php",
+            "root/config/i.php",
+            "root/x.php",
+            "root/n/1234",
+            "root/n/abcd",
+        ],
+        requests: &[
+            "/a/x.php",
+            "/config/i.php",
+            "/x.php",
+            "/n/1234",
+            "/n/abcd",
+            "/icon",
+        ],
+    },
     SiteCase {
         name: "look-aheads of rewrites",
         http: "",

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use lowroad_config::PathExpression;
+
 use super::access::write_rules;
 use super::fields::{write_cache_control, write_fields};
 use super::layout::{FilePlace, SiteLayout, answers_missing_files, is_error_page, is_static};
@@ -43,6 +45,8 @@ pub struct SiteContext {
     pub extra_listens: Vec<String>,
     /// Whether plain requests are redirected.
     pub redirects: bool,
+    /// Names of other servers that no site has: a site with the name `_` must not answer their hosts.
+    pub refused_names: Vec<String>,
     /// Whether the site has the name `_`.
     pub is_default: bool,
 }
@@ -79,11 +83,31 @@ pub fn write_site(
     write_aliases(server, &layout, document);
     // Origins get paths with hidden names, so their refusal needs rules there.
     let has_hidden_paths = server.locations.iter().any(answers_missing_files);
+    write_refused_names(server, context, document);
     write_rules(server, has_hidden_paths, translation, document);
     write_redirects(server, translation, document);
     write_rewrites(server, &layout, translation, document);
     write_fields(server, &layout, &own, translation, document);
     write_routes(server, translation, origins, document);
+}
+
+/// Refuses the hosts of names without an equal, which would get the default site otherwise.
+fn write_refused_names(server: &Server, context: &SiteContext, document: &mut ConfigDocument) {
+    for name in &context.refused_names {
+        let rule = ConfigTable::new("[[site.rule]]").entry(server.entry);
+        let rule = rule.comment(&format!("Until server_name {name} is translated by hand."));
+        let regex = match name.strip_prefix('~') {
+            Some(regex) => format!("(?i){regex}"),
+            None => format!("(?i)^{}", regex_syntax::escape(name.trim_end_matches('*'))),
+        };
+        // Without an equal expression, it may be any host.
+        let is_known = PathExpression::parse(&regex).is_ok();
+        let host = is_known.then(|| quoted(&format!("$host=~{regex}")));
+        let rule = rule.optional_key("variable", host);
+        let own = (!server.names.is_empty()).then(|| list(&server.names));
+        let rule = rule.optional_key("not", own.map(|it| format!("{{ host = {it} }}")));
+        document.push(rule.key("deny", "503"));
+    }
 }
 
 fn site_table(server: &Server, context: &SiteContext, layout: &SiteLayout) -> ConfigTable {
