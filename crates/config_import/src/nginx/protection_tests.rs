@@ -496,3 +496,10 @@ fn default_sites_refuse_the_hosts_of_names_without_an_equal() {
         assert!(import.text.contains(&rule), "{}", import.text);
     }
 }
+
+#[test]
+fn inner_expressions_open_no_longer_prefix() {
+    let rules =
+        rules("location / { location ~ \\.txt$ { allow all; } } location /priv/ { deny all; }");
+    assert_eq!(rules, ["/priv/** Deny(403)"]);
+}

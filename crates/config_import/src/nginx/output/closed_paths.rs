@@ -14,34 +14,41 @@ use crate::report::DirectiveOutcome;
 
 /// Refuses the paths of locations whose translation would send or run what nginx does not.
 pub fn close_unsafe_paths(server: &mut Server, translation: &mut Translation) {
-    for location in server.locations.iter_mut().filter(|it| it.name.is_none()) {
-        if has_unknown_origin(location) {
-            let way = "the paths are refused until then: an origin is an http or https URL";
-            close(location, way, translation);
-        }
-        if has_unknown_clients(&location.settings) {
-            let way = "the paths are refused until then: the address of a client is that of its proxy, see real_ip_header";
-            close(location, way, translation);
-        }
-    }
     let default_root = translation.root_prefix.join("html");
     let root = site_root(server, &default_root.to_string_lossy());
     for index in 0..server.locations.len() {
-        let location = &server.locations[index];
-        let is_handled = location.name.is_none() && has_route(server, location);
-        let is_closed = location.settings.access.is_closed();
-        if is_handled && !is_closed && has_other_scripts(location, root.as_deref()) {
-            let way = "the paths are refused until then: the scripts of a route are below the root of the site, see script_root";
-            close(&mut server.locations[index], way, translation);
-            continue;
-        }
-        if is_handled && !is_closed && handler_keys(server, location).is_none() {
-            let way = "the paths are refused until then: write a route for exactly these paths";
-            close(&mut server.locations[index], way, translation);
+        if let Some(way) = unsafe_translation(server, index, root.as_deref()) {
+            let location = &mut server.locations[index];
+            location.settings.access.has_unknown_guard = true;
+            let outcome =
+                DirectiveOutcome::ByHand(format!("the paths are refused until then: {way}"));
+            translation.report.change(location.entry, outcome);
         }
     }
     close_files_of_handlers(server, translation);
     drop_protected_fallbacks(server, translation);
+}
+
+/// The way to translate a location by hand, if its paths must be refused until then.
+fn unsafe_translation(server: &Server, index: usize, root: Option<&str>) -> Option<&'static str> {
+    let location = &server.locations[index];
+    if location.name.is_some() {
+        return None;
+    }
+    if has_unknown_origin(location) {
+        return Some("an origin is an http or https URL");
+    }
+    if has_unknown_clients(&location.settings) {
+        return Some("the address of a client is that of its proxy, see real_ip_header");
+    }
+    if location.settings.access.is_closed() || !has_route(server, location) {
+        return None;
+    }
+    if has_other_scripts(location, root) {
+        return Some("scripts of a route are below the root of the site, see script_root");
+    }
+    let is_wider = handler_keys(server, location).is_none();
+    is_wider.then_some("write a route for exactly these paths")
 }
 
 /// Removes fallbacks to a file of another location that protects it: a fallback has the access of the requested path.
@@ -167,11 +174,4 @@ fn has_unknown_clients(settings: &LevelSettings) -> bool {
 fn has_unknown_origin(location: &Location) -> bool {
     let pass = location.content.proxy.as_ref();
     pass.is_some_and(|it| PassUrl::parse(&it.value).is_none())
-}
-
-/// Refuses the paths of a location until it is translated by hand.
-fn close(location: &mut Location, way: &str, translation: &mut Translation) {
-    location.settings.access.has_unknown_guard = true;
-    let outcome = DirectiveOutcome::ByHand(way.to_string());
-    translation.report.change(location.entry, outcome);
 }

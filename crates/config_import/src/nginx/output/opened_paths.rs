@@ -1,18 +1,34 @@
 //! The paths that a location opens: those of its expression, and no others that its globs match.
 
 use crate::nginx::condition_keys::ConditionKeys;
-use crate::nginx::locations::Location;
+use crate::nginx::locations::{Location, LocationRank};
 use crate::nginx::servers::Server;
 use crate::path_globs::PathGlobs;
 
 /// The conditions of a rule that admits the paths of a location; `None` without an equal.
 pub fn opening_keys(server: &Server, location: &Location) -> Option<ConditionKeys> {
+    if is_before_longer_prefix(server, location) {
+        return None;
+    }
     // A glob matches an empty text, too.
     let is_exact = !location.globs.is_wider && !location.text.contains('+');
     match is_exact || !location.is_regex() {
         true => Some(ConditionKeys::default()),
         false => expression_keys(server, location),
     }
+}
+
+/// Whether a protected prefix is longer than the one around an expression: nginx doesn't look for the expression there.
+fn is_before_longer_prefix(server: &Server, location: &Location) -> bool {
+    let is_nested = location.is_regex() && location.rank == LocationRank::Nested;
+    let Some(outer) = location.outer.as_ref().filter(|_| is_nested) else {
+        return false;
+    };
+    let mut others = server.locations.iter();
+    others.any(|it| {
+        let is_longer = it.text.starts_with(&**outer) && it.text != *outer;
+        is_longer && !it.is_regex() && !it.settings.access.is_open()
+    })
 }
 
 /// The conditions of a route to the handler of a location; `None` without an equal.
