@@ -28,23 +28,23 @@ const CASES: [SiteCase; 15] = [
         server: "location ~ ^/(a|b)(/|$) { location ~ \\.php$ { SCRIPT } }\n\
                  location ~ ^/config/ { deny all; }\n\
                  location ~ \\.php$ { return 404; }\n\
-                 location ~ \"^/n/[0-9]{4}$\" { allow all; }\n\
+                 location ~ \"^/n/[0-9]{4}[.]txt$\" { allow all; }\n\
                  location /n/ { deny all; }\n\
-                 location = /icon { alias DIR/root/n/1234; }",
+                 location = /icon.txt { alias DIR/root/n/1234.txt; }",
         files: &[
             "root/a/x.php",
             "root/config/i.php",
             "root/x.php",
-            "root/n/1234",
-            "root/n/abcd",
+            "root/n/1234.txt",
+            "root/n/abcd.txt",
         ],
         requests: &[
             "/a/x.php",
             "/config/i.php",
             "/x.php",
-            "/n/1234",
-            "/n/abcd",
-            "/icon",
+            "/n/1234.txt",
+            "/n/abcd.txt",
+            "/icon.txt",
         ],
     },
     SiteCase {

@@ -1,7 +1,7 @@
 //! Paths that are refused, since the site would open more than nginx does.
 
 use super::access::has_path;
-use super::layout::site_root;
+use super::layout::{site_root, takes_all};
 use super::opened_paths::{exact_globs, handler_keys};
 use super::origins::PassUrl;
 use super::routes::named_handler;
@@ -10,6 +10,7 @@ use crate::nginx::level::Translation;
 use crate::nginx::locations::{Location, LocationRank};
 use crate::nginx::servers::Server;
 use crate::nginx::settings::{LevelSettings, LocationContent};
+use crate::path_overlap::shares_paths;
 use crate::report::DirectiveOutcome;
 
 /// Refuses the paths of locations whose translation would send or run what nginx does not.
@@ -120,7 +121,10 @@ fn takes_files(server: &Server, index: usize, taking: usize) -> bool {
     let is_nested = handler.rank == LocationRank::Nested && !location.is_regex();
     let has_precedence = match is_nested {
         true => handler.outer.as_ref().is_some_and(is_outer),
-        false => index < taking,
+        // A rewrite leads to files in front of a route that is not for scripts only.
+        false => {
+            index < taking && !(takes_all(handler) && shares_paths(&location.globs, &handler.globs))
+        }
     };
     sends_files && is_taking && has_precedence
 }

@@ -218,7 +218,7 @@ fn with_path_infos(globs: &PathGlobs) -> PathGlobs {
 }
 
 /// Whether a route takes all paths of a location, also those of files.
-fn takes_all(location: &Location) -> bool {
+pub fn takes_all(location: &Location) -> bool {
     let is_route = location.content.proxy.is_some() || location.content.fastcgi.is_some();
     is_route && location.name.is_none() && !location.content.is_missing && !is_script(location)
 }
