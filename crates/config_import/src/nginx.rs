@@ -23,6 +23,8 @@ mod tree;
 mod values;
 
 #[cfg(test)]
+mod opening_tests;
+#[cfg(test)]
 mod protection_tests;
 #[cfg(test)]
 mod rewrite_tests;
