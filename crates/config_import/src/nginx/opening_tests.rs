@@ -13,6 +13,7 @@ fn handlers_without_an_equal_refuse_their_paths() {
         "content_by_lua_file /x.lua",
         "js_content x.y",
         "passenger_enabled on",
+        "stub_status",
         "proxy_pass ftp://127.0.0.1:81",
     ] {
         let found = rules(&format!(
@@ -22,6 +23,8 @@ fn handlers_without_an_equal_refuse_their_paths() {
         let server = rules(&format!("{handler};"));
         assert_eq!(server, ["/** Deny(503)"], "{handler}");
     }
+    let protected = rules("location /x/ { stub_status; allow 10.0.0.1; deny all; }");
+    assert_eq!(protected, ["/x/** Deny(503)"]);
     let nested = rules("location / { } location ~ x(?=y) { proxy_pass http://127.0.0.1:81; }");
     assert_eq!(nested, ["/** Deny(503)"]);
 }

@@ -326,7 +326,7 @@ pub struct LocationContent {
     pub is_internal: bool,
     /// Whether a handler without an equal answers: the paths are refused, since their files may be sources of programs.
     pub has_unknown_handler: bool,
-    /// Whether a directive of another kind creates the response (`stub_status`), which is reported by itself.
+    /// Whether a directive of another kind creates the response (`return 200`), which is reported by itself.
     pub is_other: bool,
     /// Whether the location has its own `root`.
     pub has_root: bool,

@@ -244,9 +244,9 @@ fn internal(level: &mut Level<'_>, _: &Directive) -> DirectiveOutcome {
 }
 
 fn stub_status(level: &mut Level<'_>, _: &Directive) -> DirectiveOutcome {
-    level.content.is_other = true;
+    level.content.has_unknown_handler = true;
     DirectiveOutcome::NotNeeded(
-        "`lowroad status`, and metrics for Prometheus by [admin]".to_string(),
+        "its path is refused: `lowroad status`, and metrics for Prometheus by [admin]".to_string(),
     )
 }
 
