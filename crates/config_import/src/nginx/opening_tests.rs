@@ -282,3 +282,20 @@ fn inner_expressions_open_no_longer_prefix() {
         rules("location / { location ~ \\.txt$ { allow all; } } location /priv/ { deny all; }");
     assert_eq!(rules, ["/priv/** Deny(403)"]);
 }
+
+#[test]
+fn files_that_try_files_omits_are_reported() {
+    for (list, is_reported) in [
+        ("$uri $uri/ =404", false),
+        ("/app$uri =404", true),
+        ("$uri.gpg =404", true),
+        ("/none.txt =403", true),
+    ] {
+        let config = format!(
+            "server {{ listen 80; server_name a.example; root /srv; location /x/ {{ try_files {list}; }} }}"
+        );
+        let report = import(&config).1.report.to_string();
+        let has_line = report.contains("a file at the requested path is sent first");
+        assert_eq!(has_line, is_reported, "{list}: {report}");
+    }
+}

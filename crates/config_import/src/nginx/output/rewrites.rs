@@ -235,6 +235,9 @@ impl FallbackWriter<'_> {
         if !has_folders && !files.is_empty() && !last.starts_with('=') {
             differ("folders are redirected to their path with a slash");
         }
+        if !files.iter().any(|it| it == "$uri") {
+            differ("a file at the requested path is sent first: deny those that must not be");
+        }
         let content = &self.location().content;
         let is_handled = content.fastcgi.is_some() || content.proxy.is_some();
         match last.strip_prefix('=') {
