@@ -219,7 +219,7 @@ fn advertisement(port: u16) -> HeaderRule {
 }
 
 impl crate::Config {
-    /// Advertises HTTP/3 no more in the sites of an address whose UDP port can't be used. An advertisement is the same at all
+    /// Ends the advertisement of HTTP/3 by the sites at an address with an unusable UDP port. An advertisement is the same at all
     /// addresses of a site, and other sites keep theirs.
     pub fn withdraw_http3(&mut self, address: SocketAddr) {
         let withdrawn = advertisement(address.port());

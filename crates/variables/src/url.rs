@@ -67,7 +67,7 @@ impl Template {
         true
     }
 
-    /// The map whose value is the whole URL or path, perhaps without the request's query: `$map_NAME` or `$map_NAME?`.
+    /// The map that provides the whole URL or path, perhaps without the request's query: `$map_NAME` or `$map_NAME?`.
     pub fn whole_map(&self) -> Option<&MapReference> {
         match self.parts() {
             [TemplatePart::Variable(Variable::Map(map))] => Some(map),

@@ -10,7 +10,7 @@ use crate::path_globs::PathGlobs;
 use crate::path_overlap::may_overlap;
 use crate::report::DirectiveOutcome;
 
-/// Gives excluded paths to the locations that answer them. A location is refused if that can't be said.
+/// Gives excluded paths to the locations that answer them, and refuses a location if Lowroad can't express that.
 pub fn resolve_excepted_paths(server: &mut Server, translation: &mut Translation) {
     let mut index = 0;
     while index < server.locations.len() {

@@ -88,7 +88,7 @@ fn rewrite_without_an_equal_refuses_its_paths() {
             assert!(import.text.contains(rule), "{rule} in {}", import.text);
         }
     }
-    // A back-reference: not even the paths can be said.
+    // A back-reference: no table can express even the paths.
     let lines = "rewrite ^/(a)\\1 /b last;";
     let (site, _) = import(lines);
     assert!(site.access[0].conditions.is_empty());

@@ -48,7 +48,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         !self.lingering && !is_written && http.is_answered(stream)
     }
 
-    /// Ends the input of a connection whose last response is being sent. A body that is incomplete is cut.
+    /// Ends the input of a connection while it sends its last response, and cuts an incomplete body.
     fn cut_body(&mut self, stream: StreamId) {
         self.leave_body_unread(stream);
         if let Protocol::Http1(http) = &mut self.protocol {

@@ -55,7 +55,7 @@ fn changes_are_refused_while_a_successor_starts() {
             .output();
         let level = String::from_utf8(level.expect("curl").stdout).expect("text");
         assert!(level.contains("\"status\":409"), "{level}");
-        // Requests that change nothing of what is handed over.
+        // These requests change nothing that the successor receives.
         assert_eq!(commands.command(&["deny", "list"]), "");
         assert!(commands.run(&["purge", "http://a/*"]).status.success());
         std::fs::write(&end, "").expect("a file");

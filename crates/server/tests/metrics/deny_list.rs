@@ -159,7 +159,7 @@ fn changes_need_the_present_list_and_are_complete_or_refused() {
         json!({ "entries": entries.collect::<Vec<Value>>() })
     };
     assert_eq!(change(&observed, "PUT", "", &long_list(10_000)).status, 200);
-    // What was read can be written.
+    // PUT accepts the reply to GET.
     let full = observed.call("GET", TARGET, READ).text();
     let again = observed.call_with_json("PUT", TARGET, "", &full);
     assert_eq!((again.status, &again.text()), (200, &full));

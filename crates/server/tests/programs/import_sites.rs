@@ -1,5 +1,5 @@
 //! Small sites that `lowroad import nginx` translates: nginx and the server answer the same requests, each kind of translation
-//! in a server of its own.
+//! in a separate server.
 
 use std::net::TcpListener;
 

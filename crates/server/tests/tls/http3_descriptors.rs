@@ -14,7 +14,7 @@ use super::support::{PROGRAM, Place};
 /// More descriptors than a server with two workers has.
 const ENOUGH: u64 = 400;
 
-/// A server with HTTP/3 whose program can be replaced.
+/// A server with HTTP/3 and a replaceable program.
 struct LimitedServer {
     place: Place,
     server: TestServer,

@@ -252,7 +252,7 @@ fn paths_below(server: &Server, location: &Location) -> Option<String> {
     }))
 }
 
-/// The tables of folders whose index file is that of a location with precedence. nginx selects the location by the index
+/// The tables of folders with the index file of a location with precedence. nginx selects the location by the index
 /// file; a rule for files that match its name would refuse the folder.
 fn index_folders(server: &Server, location: &Location) -> Vec<String> {
     let before = server.locations.iter();

@@ -13,7 +13,7 @@ use crate::nginx::settings::{LevelSettings, LocationContent};
 use crate::path_overlap::shares_paths;
 use crate::report::DirectiveOutcome;
 
-/// Refuses the paths of locations whose translation would send or run what nginx does not.
+/// Refuses the paths of locations if their translation would send or run files that nginx does not.
 pub fn close_unsafe_paths(server: &mut Server, translation: &mut Translation) {
     let default_root = translation.root_prefix.join("html");
     let root = site_root(server, &default_root.to_string_lossy());

@@ -1,7 +1,7 @@
 //! Locations that answer the paths of their own rewrites: `rewrite … break` in front of `proxy_pass`.
 //!
 //! A rewrite of Lowroad leads to another path of the site, like `last` of nginx. So these rewrites lead to a route that clients
-//! can't request, below a folder of its own, which the route removes again.
+//! can't request, below a separate folder, which the route removes again.
 
 use crate::nginx::locations::Location;
 use crate::nginx::settings::PathChange;

@@ -189,7 +189,7 @@ pub fn paths_of_other_files(server: &Server, index: usize) -> Vec<String> {
     paths_of_files(server, index, |_| false)
 }
 
-/// Tables of the paths of locations with precedence whose files may be missing. `answers` returns whether the end of `try_files`
+/// Tables of the paths of locations with precedence and perhaps missing files. `answers` returns whether the end of `try_files`
 /// of such a location answers first.
 fn paths_of_files(server: &Server, index: usize, answers: impl Fn(&str) -> bool) -> Vec<String> {
     let location = &server.locations[index];
