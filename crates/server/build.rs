@@ -9,6 +9,10 @@ fn main() {
     // Test builds are frequent and must link quickly.
     if is("PROFILE", "release") && is("CARGO_CFG_TARGET_OS", "linux") {
         println!("cargo::rustc-link-arg-bins=-Wl,--compress-debug-sections=zlib");
+        // Only LLD folds functions. It is the default linker of this target.
+        if is("TARGET", "x86_64-unknown-linux-gnu") {
+            println!("cargo::rustc-link-arg-bins=-Wl,-O2,--icf=all");
+        }
         if is("CARGO_CFG_TARGET_ENV", "gnu") {
             println!("cargo::rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
         }
