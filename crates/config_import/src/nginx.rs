@@ -25,6 +25,8 @@ mod values;
 #[cfg(test)]
 mod bound_tests;
 #[cfg(test)]
+mod closing_tests;
+#[cfg(test)]
 mod opening_tests;
 #[cfg(test)]
 mod protection_tests;

@@ -165,11 +165,14 @@ fn merge_redirects(servers: &mut [Server], contexts: &mut [SiteContext]) -> Vec<
         }
         let plain = servers[index].clone();
         let mut covered: BTreeSet<String> = BTreeSet::new();
-        for (other, server) in servers.iter_mut().enumerate() {
+        for other in tls_servers(servers) {
+            let server = &mut servers[other];
             // A server without names redirects the hosts of all sites.
             let has_name = plain.names.is_empty()
                 || server.names.iter().any(|name| plain.names.contains(name));
-            if other == index || !has_tls(server) || !has_name {
+            // Of servers with one name at several ports, one has the plain listener.
+            let is_covered = server.names.iter().any(|name| covered.contains(name));
+            if other == index || !has_name || is_covered {
                 continue;
             }
             covered.extend(server.names.iter().cloned());
@@ -181,6 +184,19 @@ fn merge_redirects(servers: &mut [Server], contexts: &mut [SiteContext]) -> Vec<
         }
     }
     merged
+}
+
+/// The numbers of the servers with TLS, those at the usual port first.
+fn tls_servers(servers: &[Server]) -> Vec<usize> {
+    let mut numbers: Vec<usize> = (0..servers.len())
+        .filter(|it| has_tls(&servers[*it]))
+        .collect();
+    let has_usual_port = |number: &usize| {
+        let mut listens = servers[*number].listens.iter();
+        listens.any(|it| it.is_tls && it.address.ends_with(":443"))
+    };
+    numbers.sort_by_key(|number| !has_usual_port(number));
+    numbers
 }
 
 /// The redirect leads to the same path, so locations of the plain server (ACME challenges) belong to the other one.
