@@ -1,6 +1,6 @@
 //! Paths are refused where a translation would send or run other files than nginx, and translated where it can be exact.
 
-use super::protection_tests::import;
+use super::protection_tests::{import, rules};
 
 #[test]
 fn plain_listener_of_a_name_is_that_of_one_site() {
@@ -15,4 +15,53 @@ fn plain_listener_of_a_name_is_that_of_one_site() {
     assert_eq!(import.report.counts().by_hand, 0, "{}", import.report);
     let listeners = sites.iter().map(|it| it.listen.len());
     assert_eq!(listeners.collect::<Vec<_>>(), [0, 1], "{}", import.text);
+}
+
+#[test]
+fn conditions_with_an_answer_never_open_their_block() {
+    for (block, rule) in [
+        (
+            "if ($http_x = 1) { return 302 /$http_y; }",
+            "header = \"X: 1\"\ndeny = 503",
+        ),
+        (
+            "if ($http_x = 1) { rewrite ^ /y$cookie_a last; }",
+            "header = \"X: 1\"\ndeny = 503",
+        ),
+        (
+            "if ($http_x = 1) { proxy_pass http://127.0.0.1:82; }",
+            "header = \"X: 1\"\ndeny = 503",
+        ),
+        (
+            "if ($http_x = 1) { fastcgi_pass 127.0.0.1:82; }",
+            "header = \"X: 1\"\ndeny = 503",
+        ),
+        (
+            "if ($slow) { return 302 /y; }",
+            "pattern = \"/l/**\"\ndeny = 503",
+        ),
+        (
+            "if ($slow) { proxy_pass http://127.0.0.1:82; }",
+            "pattern = \"/l/**\"\ndeny = 503",
+        ),
+    ] {
+        let config = format!("server {{ listen 80; root /srv; location /l/ {{ {block} }} }}");
+        let (_, import) = import(&config);
+        assert!(import.text.contains(rule), "{block}: {}", import.text);
+        assert!(import.report.counts().by_hand > 0, "{}", import.report);
+    }
+    for block in [
+        "if ($slow) { add_header X y; }",
+        "if (!-f $request_filename) { return 404; }",
+    ] {
+        let found = rules(&format!("location /l/ {{ {block} }}"));
+        assert_eq!(found, Vec::<String>::new(), "{block}");
+    }
+    // Other requests have a route, too, so that the condition selects one of both.
+    let (sites, import) = import(
+        "server { listen 80; root /srv; location / { if ($cookie_beta) { proxy_pass http://127.0.0.1:82; } proxy_pass http://127.0.0.1:81; proxy_set_header Host $host; } }",
+    );
+    assert_eq!(import.report.counts().by_hand, 0, "{}", import.report);
+    let conditions = sites[0].routes.iter().map(|it| it.conditions.cookies.len());
+    assert_eq!(conditions.collect::<Vec<_>>(), [1, 0], "{}", import.text);
 }

@@ -16,6 +16,7 @@ use crate::path_globs::PathGlobs;
 
 mod access;
 mod closed_paths;
+mod conditional_routes;
 mod fields;
 mod kept_paths;
 mod layout;

@@ -98,6 +98,17 @@ pub struct ConditionalRefusal {
     pub status: u16,
 }
 
+/// `proxy_pass` under a condition on the request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConditionalPass {
+    /// The conditions.
+    pub conditions: ConditionKeys,
+    /// The URL.
+    pub url: String,
+    /// The block in the report.
+    pub entry: usize,
+}
+
 /// A lifetime of stored responses, of `proxy_cache_valid`.
 #[derive(Clone, Debug)]
 pub struct CacheTime {
@@ -314,6 +325,8 @@ pub struct LocationContent {
     pub proxy: Option<Sourced<String>>,
     /// `proxy_pass http://NAME$request_uri`: the target of the client's request.
     pub passes_request_uri: bool,
+    /// `proxy_pass` in an `if`.
+    pub conditional_passes: Vec<ConditionalPass>,
     /// `fastcgi_pass`
     pub fastcgi: Option<Sourced<String>>,
     /// `try_files`

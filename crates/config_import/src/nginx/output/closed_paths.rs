@@ -1,6 +1,7 @@
 //! Paths that are refused, since the site would open more than nginx does.
 
 use super::access::has_path;
+use super::conditional_routes::close_conditional_passes;
 use super::layout::{site_root, takes_all};
 use super::opened_paths::{exact_globs, handler_keys};
 use super::origins::PassUrl;
@@ -26,6 +27,7 @@ pub fn close_unsafe_paths(server: &mut Server, translation: &mut Translation) {
             translation.report.change(location.entry, outcome);
         }
     }
+    close_conditional_passes(server, translation);
     close_files_of_handlers(server, translation);
     drop_protected_fallbacks(server, translation);
 }

@@ -45,6 +45,20 @@ pub fn write_routes(
         };
         let mut keys = handler_keys(server, location).unwrap_or_default();
         except.into_iter().for_each(|it| keys.except(it));
+        for pass in &location.content.conditional_passes {
+            let handler = &pass.handler(location);
+            let mut keys = keys.clone();
+            keys.extend(&pass.conditions);
+            let route = RouteWriter {
+                server,
+                location,
+                handler,
+                is_missing: false,
+                keys,
+                kept_folder: None,
+            };
+            route.write_origin(translation, origins, document);
+        }
         let route = RouteWriter {
             server,
             location,
