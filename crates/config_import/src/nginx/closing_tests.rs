@@ -65,3 +65,37 @@ fn conditions_with_an_answer_never_open_their_block() {
     let conditions = sites[0].routes.iter().map(|it| it.conditions.cookies.len());
     assert_eq!(conditions.collect::<Vec<_>>(), [1, 0], "{}", import.text);
 }
+
+#[test]
+fn paths_behind_scripts_are_those_of_the_expression() {
+    let php = |regex: &str| format!("location ~ {regex} {{ fastcgi_pass 127.0.0.1:9000; }}");
+    assert_eq!(rules(&php("\\.php$")), ["/**.php/** Respond"]);
+    assert_eq!(
+        rules(&php("^/(a|b)\\.php$")),
+        ["/a.php/** Respond", "/b.php/** Respond"]
+    );
+    assert_eq!(rules(&php("\\.php(/|$)")), Vec::<String>::new());
+    let exact = "location = /i.php { fastcgi_pass 127.0.0.1:9000; }";
+    assert_eq!(rules(exact), ["/i.php/** Respond"]);
+    // The answer for a missing file is that of the other location.
+    let (sites, import) = import(&format!(
+        "server {{ listen 80; root /srv; location / {{ try_files $uri /i.php?q=$uri; }} {} }}",
+        php("\\.php$")
+    ));
+    let rewrite = "regex = \"^/(.*)$\"\nto = \"/i.php?q=/$1\"\nvariable = '$path=~\\.php/'\n";
+    assert!(
+        sites[0].access.is_empty() && import.text.contains(rewrite),
+        "{}",
+        import.text
+    );
+    let (sites, import) = self::import(&format!(
+        "server {{ listen 80; root /srv; location / {{ proxy_pass http://127.0.0.1:81; }} {} }}",
+        php("\\.php$")
+    ));
+    let route = "pattern = \"*.php\"\nnot = { variable = '$path=~\\.php/' }\nfastcgi = ";
+    assert!(
+        sites[0].access.is_empty() && import.text.contains(route),
+        "{}",
+        import.text
+    );
+}

@@ -24,6 +24,7 @@ mod located_change;
 mod logs;
 mod opened_paths;
 mod origins;
+mod path_infos;
 mod redirects;
 mod responses;
 mod rewrites;

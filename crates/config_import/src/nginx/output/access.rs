@@ -6,6 +6,7 @@
 use lowroad_config::{PathExpression, PathPattern};
 
 use super::opened_paths::opening_keys;
+use super::path_infos::write_path_infos;
 use super::responses::write_responses;
 use super::routes::named_handler;
 use super::site::index_names;
@@ -62,6 +63,7 @@ pub fn write_rules(
         document.push(refusal(it.conditions.write(rule), it.status));
     }
     write_responses(server, translation, document);
+    write_path_infos(server, document);
     let locations: Vec<&Location> = server
         .locations
         .iter()

@@ -2,6 +2,7 @@
 
 use super::access::has_path;
 use super::located_change::ALL_PATHS;
+use super::path_infos::{ScriptPaths, script_paths};
 use crate::nginx::level::Translation;
 use crate::nginx::locations::{Location, LocationRank};
 use crate::nginx::servers::Server;
@@ -39,6 +40,8 @@ pub struct SiteLayout {
     pub root: Option<String>,
     /// The place of each location's files; none if a handler answers.
     pub places: Vec<Option<FilePlace>>,
+    /// Paths behind the names of scripts that other locations answer.
+    pub path_infos: Vec<ScriptPaths>,
 }
 
 impl SiteLayout {
@@ -47,6 +50,7 @@ impl SiteLayout {
         let mut layout = SiteLayout {
             root: None,
             places: vec![None; server.locations.len()],
+            path_infos: script_paths(server),
         };
         layout.root = site_root(server, default_root);
         for (index, location) in server.locations.iter().enumerate() {

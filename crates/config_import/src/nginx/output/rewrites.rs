@@ -5,6 +5,7 @@ use super::located_change::{
     ALL_PATHS, LocatedChange, paths_of_other_files, paths_without_fallback, paths_without_rewrite,
     routed_paths,
 };
+use super::path_infos::missing_paths;
 use crate::document::{ConfigDocument, ConfigTable};
 use crate::nginx::level::Translation;
 use crate::nginx::locations::{Location, LocationRank};
@@ -312,18 +313,32 @@ impl FallbackWriter<'_> {
                 translation.report.change(change.entry, outcome);
                 continue;
             }
-            let change = PathChange {
-                is_missing: true,
-                ..change.clone()
-            };
             let front = if change.stays { &*folder } else { "" };
-            let located = LocatedChange {
-                server: self.server,
-                index: Some(self.index),
-                change: &change,
-            };
-            write_change(located, front, translation, document);
+            for change in self.missing_changes(change) {
+                let located = LocatedChange {
+                    server: self.server,
+                    index: Some(self.index),
+                    change: &change,
+                };
+                write_change(located, front, translation, document);
+            }
         }
+    }
+
+    /// A rewrite for missing files, after those for paths behind the names of scripts: their route would take these from it.
+    fn missing_changes(&self, change: &PathChange) -> Vec<PathChange> {
+        let regexes = missing_paths(&self.layout.path_infos, self.index).into_iter();
+        let behind_scripts = regexes.map(|regex| {
+            let mut change = change.clone();
+            let paths = quoted(&format!("$path=~{regex}"));
+            change.conditions.require("variable", paths);
+            change
+        });
+        let missing = PathChange {
+            is_missing: true,
+            ..change.clone()
+        };
+        behind_scripts.chain([missing]).collect()
     }
 
     /// Writes the fallback to a path: that to a script is a rewrite, one to a file a rule.
@@ -382,6 +397,12 @@ impl FallbackWriter<'_> {
             [pattern] if !to.contains("$1") => ("from", pattern),
             _ => ("regex", &self.paths.regex),
         };
+        // A route for scripts would take these paths from a rewrite for missing files.
+        for regex in missing_paths(&self.layout.path_infos, self.index) {
+            let table = rewrite_table(key, from, &to, false, self.entry);
+            let paths = quoted(&format!("$path=~{regex}"));
+            document.push(table.key("variable", paths));
+        }
         let table = rewrite_table(key, from, &to, true, self.entry);
         let except = one_or_list(paths_without_rewrite(self.server, self.index));
         document.push(table.optional_key("not", except));
