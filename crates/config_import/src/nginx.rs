@@ -20,6 +20,7 @@ mod output;
 mod servers;
 mod settings;
 mod tree;
+mod tried_files;
 mod values;
 
 #[cfg(test)]

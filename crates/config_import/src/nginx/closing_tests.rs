@@ -1,6 +1,6 @@
 //! Paths are refused where a translation would send or run other files than nginx, and translated where it can be exact.
 
-use super::protection_tests::{import, rules};
+use super::protection_tests::{import, rules, rules_of};
 
 #[test]
 fn plain_listener_of_a_name_is_that_of_one_site() {
@@ -98,4 +98,64 @@ fn paths_behind_scripts_are_those_of_the_expression() {
         "{}",
         import.text
     );
+}
+
+#[test]
+fn files_at_requested_paths_are_sent_only_where_try_files_names_them() {
+    let site = |lines: &str| {
+        let config = format!("server {{ listen 80; server_name a.example; root /srv; {lines} }}");
+        let (mut sites, import) = import(&config);
+        (sites.remove(0), import)
+    };
+    // The rewrite leads to the file in an internal alias.
+    for (list, to) in [
+        ("/app$uri =404", "/files-1/app/x/$1"),
+        ("$uri.gpg =404", "/files-1/x/$1.gpg"),
+        ("/none.txt =403", "/files-1/none.txt"),
+        ("${uri}.html /index.html", "/files-1/x/$1.html"),
+    ] {
+        let (site, import) = site(&format!("location /x/ {{ try_files {list}; }}"));
+        assert!(
+            import
+                .text
+                .contains(&format!("from = \"/x/**\"\nto = \"{to}\"")),
+            "{}",
+            import.text
+        );
+        assert_eq!(import.report.counts().by_hand, 0, "{}", import.report);
+        assert!(site.aliases[0].internal, "{}", import.text);
+    }
+    // Without an equal, the paths are refused.
+    for lines in [
+        "try_files $uri/ =404;",
+        "try_files /$host$uri =404;",
+        "try_files /a.html $uri.html =404;",
+        "alias /y/; try_files $uri.html =404;",
+        "try_files /a @missing;",
+        "allow 10.0.0.1; deny all; try_files /a @closed;",
+    ] {
+        let named = "location @closed { auth_basic x; auth_basic_user_file /p; proxy_pass http://127.0.0.1:81; }";
+        let (site, import) = site(&format!("location /x/ {{ {lines} }} {named}"));
+        assert_eq!(
+            rules_of(&site)[0],
+            "/x/** Deny(503)",
+            "{lines}: {}",
+            import.text
+        );
+        assert!(import.report.counts().by_hand > 0, "{}", import.report);
+    }
+    // A list of names that do not exist gives the paths to the named location.
+    let (site, import) = site(
+        "location / { try_files /none @app; } location @app { proxy_pass http://127.0.0.1:81; }",
+    );
+    assert!(!site.routes[0].missing, "{}", import.text);
+    assert!(
+        import
+            .text
+            .contains("file_exists = \"/srv/none\"\ndeny = 503"),
+        "{}",
+        import.text
+    );
+    let refused = rules("location / { try_files _ @b; } location @b { return 403; }");
+    assert_eq!(refused, ["/** Deny(403)"]);
 }

@@ -12,6 +12,7 @@ use super::locations::{Location, LocationRank, sort_locations};
 use super::missing_files::resolve_missing_files;
 use super::servers::Server;
 use super::settings::{HostRedirect, LocationContent, Sourced};
+use super::tried_files::resolve_tried_files;
 use crate::path_globs::PathGlobs;
 
 mod access;
@@ -56,8 +57,9 @@ pub fn write_config(
     servers.retain(|(server, _)| !refuses_other_hosts(server, translation));
     name_defaults(&mut servers, translation);
     for (server, _) in &mut servers {
-        redirects::close_untranslated_redirects(server, translation);
         add_root_location(server);
+        resolve_tried_files(server, translation);
+        redirects::close_untranslated_redirects(server, translation);
         resolve_excepted_paths(server, translation);
         resolve_missing_files(server, translation);
         close_unsafe_paths(server, translation);

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::condition_keys::ConditionKeys;
+use super::tried_files::TriedFile;
 use crate::toml_values::quoted;
 
 /// A value with the report index of its directive.
@@ -331,6 +332,8 @@ pub struct LocationContent {
     pub fastcgi: Option<Sourced<String>>,
     /// `try_files`
     pub try_files: Option<Sourced<Vec<String>>>,
+    /// The first file of `try_files`, if that is none at the requested path.
+    pub first_file: Option<TriedFile>,
     /// `alias`
     pub alias: Option<Sourced<String>>,
     /// Whether the route applies to missing files only.

@@ -151,6 +151,10 @@ fn try_files(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
         .args
         .iter()
         .map(|arg| level.substitute(arg))
+        .map(|arg| {
+            arg.replace("${uri}", "$uri")
+                .replace("$document_uri", "$uri")
+        })
         .collect();
     level.content.try_files = Some(Sourced {
         value,

@@ -134,9 +134,9 @@ impl SiteLayout {
             locations.find(|(location, _)| location.name.is_none() && has_path(location, target));
         match place {
             // The page is read from the folder, not by the rewrite of the location.
-            Some((_, Some(FilePlace::Hidden { path, prefix, .. }))) => {
+            Some((location, Some(FilePlace::Hidden { path, prefix, .. }))) => {
                 let rest = target.strip_prefix(prefix.trim_end_matches('/'));
-                format!("{path}{}", rest.unwrap_or(target))
+                location.tried_path(path, rest.unwrap_or(target))
             }
             _ => target.to_string(),
         }
@@ -175,7 +175,7 @@ impl SiteLayout {
             .iter()
             .any(|lower| takes_all(lower) && shares_paths(&location.globs, &lower.globs));
         let is_internal = location.content.is_internal;
-        let keeps_files = location.keeps_files();
+        let keeps_files = location.keeps_files() || location.content.first_file.is_some();
         if is_in_root && !is_shadowed && !is_internal && !keeps_files {
             return FilePlace::Root;
         }

@@ -127,14 +127,8 @@ fn hidden_rewrite(location: &Location, path: &str, prefix: &str) -> ConfigTable 
     if location.rank == LocationRank::Exact {
         let alias = location.content.alias.as_ref();
         let name = alias.and_then(|it| it.value.rfind('/').map(|end| &it.value[end..]));
-        let rest = name.unwrap_or(&location.text);
-        return rewrite_table(
-            "from",
-            &location.text,
-            &format!("{path}{rest}"),
-            false,
-            entry,
-        );
+        let to = location.tried_path(path, name.unwrap_or(&location.text));
+        return rewrite_table("from", &location.text, &to, false, entry);
     }
     if is_prefix {
         let kept = if prefix.is_empty() {
@@ -142,21 +136,11 @@ fn hidden_rewrite(location: &Location, path: &str, prefix: &str) -> ConfigTable 
         } else {
             "/"
         };
-        return rewrite_table(
-            "from",
-            &location.globs.globs[0],
-            &format!("{path}{kept}$1"),
-            false,
-            entry,
-        );
+        let to = location.tried_path(path, &format!("{kept}$1"));
+        return rewrite_table("from", &location.globs.globs[0], &to, false, entry);
     }
-    rewrite_table(
-        "regex",
-        &location.capturing_regex(),
-        &format!("{path}/$1"),
-        false,
-        entry,
-    )
+    let to = location.tried_path(path, "/$1");
+    rewrite_table("regex", &location.capturing_regex(), &to, false, entry)
 }
 
 /// The paths of a location's files for tables that apply if there is none.
@@ -176,7 +160,10 @@ impl MissingPaths {
         match place {
             Some(FilePlace::Hidden { path, prefix, .. }) => MissingPaths {
                 patterns: vec![format!("{path}/**")],
-                regex: format!("^{path}/(.*)$"),
+                regex: match &location.content.first_file {
+                    Some(file) => format!("^{path}{}$", file.regex("(.*)")),
+                    None => format!("^{path}/(.*)$"),
+                },
                 folder: path.clone(),
                 uri: format!("{}/$1", prefix.trim_end_matches('/')),
             },
@@ -236,9 +223,6 @@ impl FallbackWriter<'_> {
         if !has_folders && !files.is_empty() && !last.starts_with('=') {
             differ("folders are redirected to their path with a slash");
         }
-        if !files.iter().any(|it| it == "$uri") {
-            differ("a file at the requested path is sent first: deny those that must not be");
-        }
         let content = &self.location().content;
         let is_handled = content.fastcgi.is_some() || content.proxy.is_some();
         match last.strip_prefix('=') {
@@ -267,7 +251,10 @@ impl FallbackWriter<'_> {
             );
             match self.paths.file_target(file) {
                 _ if is_script || file == "$uri" => {}
-                _ if file == "$uri/" => comes_after_folders = true,
+                _ if file == "$uri/" => {
+                    comes_after_folders = true;
+                    self.write_folders(translation, document);
+                }
                 Some(to) => {
                     let regex = &self.paths.regex;
                     let table = rewrite_table("regex", regex, &to, comes_after_folders, self.entry);
@@ -280,6 +267,28 @@ impl FallbackWriter<'_> {
                     .note_difference(self.entry, &format!("{file} is not looked for")),
             }
         }
+    }
+
+    /// Writes the rewrite to the folder at the requested path, from the file that was looked for before.
+    fn write_folders(&self, translation: &mut Translation, document: &mut ConfigDocument) {
+        let Some(file) = &self.location().content.first_file else {
+            return;
+        };
+        let try_files = self.location().content.try_files.as_ref();
+        let last = try_files.and_then(|it| it.value.last());
+        // One rewrite applies to a missing file, so that of the last argument would be lost.
+        let is_last = last.is_some_and(|it| it.starts_with('=') || is_file_path(it));
+        if !is_last || file.is_fixed() {
+            let report = &mut translation.report;
+            report.note_difference(self.entry, "$uri/ is not looked for");
+            return;
+        }
+        // nginx looks for the index file of a folder as for any other path of the location: there is only the redirect to the
+        // path with a slash.
+        let folder = &self.paths.folder;
+        let regex = format!("^{folder}{}$", file.regex("(.*[^/])"));
+        let to = format!("{folder}/$1");
+        document.push(rewrite_table("regex", &regex, &to, true, self.entry));
     }
 
     /// Writes the rewrites of a named location: `location @rules { rewrite ^/(.*)$ /index.php?q=$1 last; }`. Its handler is a
@@ -407,6 +416,11 @@ impl FallbackWriter<'_> {
         let except = one_or_list(paths_without_rewrite(self.server, self.index));
         document.push(table.optional_key("not", except));
     }
+}
+
+/// Whether the last argument of `try_files` is a file, which a fallback sends.
+fn is_file_path(last: &str) -> bool {
+    last.starts_with('/') && last != "/" && !last.contains(['?', '$']) && !last.ends_with(".php")
 }
 
 /// The way to translate a rewrite of a named location by hand, if it has no equal.
