@@ -159,3 +159,64 @@ fn files_at_requested_paths_are_sent_only_where_try_files_names_them() {
     let refused = rules("location / { try_files _ @b; } location @b { return 403; }");
     assert_eq!(refused, ["/** Deny(403)"]);
 }
+
+#[test]
+fn handlers_have_no_paths_of_aliases() {
+    let php = "location ~ \\.php(/|$) { fastcgi_pass 127.0.0.1:9000; }";
+    for files in [
+        "location /al/ { alias /other/; }",
+        "location /al/ { root /other; }",
+        "location /al/ { internal; }",
+    ] {
+        let found = rules(&format!("{files} {php}"));
+        assert_eq!(found, ["/al/**.php Deny(503)"], "{files}");
+    }
+    let inner = rules(&format!("location /al/ {{ alias /other/; {php} }} {php}"));
+    assert_eq!(inner, Vec::<String>::new());
+    // The inner location and that around it name the same files.
+    let (sites, import) = import(
+        "server { listen 80; root /srv; location /al/ { alias /other/; location ~ ^/al/(.+\\.css)$ { alias /other/$1; expires 1h; } location ~ ^/al/(.+\\.js)$ { alias /x/$1; } location ~ ^/al/(\\d+)/(.+\\.txt)$ { alias /other/$1; } } }",
+    );
+    assert_eq!(
+        rules_of(&sites[0]),
+        ["/al/**.js Deny(503)", "/al/*/**.txt Deny(503)"],
+        "{}",
+        import.text
+    );
+}
+
+#[test]
+fn error_pages_of_protected_locations_are_not_sent() {
+    for (lines, is_sent) in [
+        ("error_page 404 /e/n.html; location /e/ { internal; }", true),
+        (
+            "error_page 404 /e/n.html; location /e/ { deny all; }",
+            false,
+        ),
+        (
+            "error_page 403 /e/n.php; location ~ \\.php(/|$) { fastcgi_pass 127.0.0.1:9000; }",
+            false,
+        ),
+        ("error_page 404 /e/n.html; allow 10.0.0.1; deny all;", true),
+        ("error_page 403 /e/n.html; allow 10.0.0.1; deny all;", false),
+        (
+            "error_page 404 /e/n.html; location /e/ { auth_basic x; auth_basic_user_file /p; }",
+            false,
+        ),
+    ] {
+        let config = format!("server {{ listen 80; server_name a.example; root /srv; {lines} }}");
+        let (_, import) = import(&config);
+        assert_eq!(
+            import.text.contains("error_pages"),
+            is_sent,
+            "{lines}: {}",
+            import.text
+        );
+        assert_eq!(
+            import.report.counts().by_hand,
+            usize::from(!is_sent),
+            "{}",
+            import.report
+        );
+    }
+}

@@ -16,6 +16,8 @@ use super::tried_files::resolve_tried_files;
 use crate::path_globs::PathGlobs;
 
 mod access;
+mod closed_aliases;
+mod closed_pages;
 mod closed_paths;
 mod conditional_routes;
 mod fields;

@@ -211,11 +211,22 @@ impl LevelSettings {
     }
 }
 
+/// The folder of an `alias`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AliasFolder {
+    /// The text of the location, which the folder replaces.
+    pub path: String,
+    /// The folder.
+    pub folder: String,
+}
+
 /// Settings that are inherited.
 #[derive(Clone, Debug, Default)]
 pub struct LevelSettings {
     /// `root`
     pub root: Option<String>,
+    /// `alias` of the location or of one around it.
+    pub alias: Option<AliasFolder>,
     /// `index`
     pub index: Vec<String>,
     /// `add_header`

@@ -107,8 +107,10 @@ fn root(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
         .replace("$host", "{host}")
         .replace("$server_name", "{host}");
     if root.contains('$') {
+        // The files of the outer root are others.
+        level.content.has_unknown_handler = true;
         return DirectiveOutcome::ByHand(
-            "root may contain {host} only; write a [[site]] for each folder".to_string(),
+            "the paths are refused until then: root may contain {host} only; write a [[site]] for each folder".to_string(),
         );
     }
     level.settings.root = Some(level.root_path(&root));
@@ -118,11 +120,7 @@ fn root(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
 
 fn alias(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
     let path = level.substitute(directive.arg(0));
-    if path.contains('$') {
-        return DirectiveOutcome::ByHand(
-            "an alias has no captures: rewrite to a path in one [[site.alias]]".to_string(),
-        );
-    }
+    // The location decides about an alias with captures.
     let value = level.root_path(&path);
     level.content.alias = Some(Sourced {
         value,
