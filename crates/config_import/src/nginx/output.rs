@@ -36,6 +36,7 @@ mod site;
 
 use crate::origin_tables::OriginTables;
 use closed_paths::close_unsafe_paths;
+pub use origins::PassUrl;
 use site::{SiteContext, close_internal_locations, write_site};
 
 /// The configuration of all servers.

@@ -257,6 +257,8 @@ pub struct LevelSettings {
     pub site_keys: BTreeMap<&'static str, String>,
     /// Keys of `[site.compress]`.
     pub compress: BTreeMap<&'static str, String>,
+    /// `default_type`
+    pub default_type: Option<String>,
     /// `types`: extension and type.
     pub types: BTreeMap<String, String>,
     /// `set_real_ip_from`
@@ -349,6 +351,8 @@ pub struct LocationContent {
     pub alias: Option<Sourced<String>>,
     /// Whether the route applies to missing files only.
     pub is_missing: bool,
+    /// `if (!-f $request_filename) { rewrite (.*) /$1 last; }`: the location `/` answers for missing files.
+    pub missing_to_slash: Option<usize>,
     /// `internal`
     pub is_internal: bool,
     /// Whether a handler without an equal answers: the paths are refused, since their files may be sources of programs.

@@ -275,6 +275,8 @@ fn actions(directive: &Directive) -> Vec<&Directive> {
 fn if_missing(level: &mut Level<'_>, directive: &Directive) -> Option<DirectiveOutcome> {
     for action in actions(directive) {
         match &*action.name {
+            // nginx doesn't merge the slashes of the new path `//x`, which only the location `/` has.
+            "rewrite" if adds_slash(action) => level.content.missing_to_slash = Some(action.id),
             "rewrite" => {
                 let change = path_change(level, action, true).ok()?;
                 match change.status {
@@ -298,6 +300,15 @@ fn if_missing(level: &mut Level<'_>, directive: &Directive) -> Option<DirectiveO
         }
     }
     Some(DirectiveOutcome::translated())
+}
+
+/// `rewrite (.*) /$1 last`
+fn adds_slash(action: &Directive) -> bool {
+    let is_whole = matches!(
+        action.arg(0),
+        "(.*)" | "^(.*)" | "^(.*)$" | "(.*)$" | "^(.+)$"
+    );
+    is_whole && action.arg(1) == "/$1" && matches!(action.arg(2), "" | "last")
 }
 
 /// `rewrite ^/(.*)/$ /$1 permanent` of a server for paths without a folder. Redirects know no files, so this one would

@@ -23,7 +23,7 @@ pub const TABLE: &[TableLine] = &[
     ("internal", Translate(internal)),
     ("gzip", Translate(gzip)),
     ("gzip_min_length", Translate(gzip_min_length)),
-    ("default_type", NotNeeded(BUILT_IN)),
+    ("default_type", Translate(default_type)),
     ("charset", NotNeeded("text has charset=utf-8")),
     ("charset_types", NotNeeded("text has charset=utf-8")),
     (
@@ -243,6 +243,12 @@ fn error_page(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome 
 fn internal(level: &mut Level<'_>, _: &Directive) -> DirectiveOutcome {
     level.content.is_internal = true;
     DirectiveOutcome::translated()
+}
+
+/// The media type of a fixed response. Files have types by their extension.
+fn default_type(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    level.settings.default_type = Some(directive.arg(0).to_string());
+    DirectiveOutcome::NotNeeded(BUILT_IN.to_string())
 }
 
 fn stub_status(level: &mut Level<'_>, _: &Directive) -> DirectiveOutcome {
