@@ -12,21 +12,54 @@ pub fn common_globs(one: &PathGlobs, other: &PathGlobs) -> PathGlobs {
     };
     for first in &one.globs {
         for second in &other.globs {
-            let glob = match narrowed(first, second).or_else(|| narrowed(second, first)) {
-                Some(glob) => glob,
+            let globs = exact_globs(first, second).or_else(|| exact_globs(second, first));
+            let globs = match globs {
+                Some(globs) => globs,
                 None if are_disjoint(first, second) => continue,
-                // Either glob has all common paths.
+                // Either glob has all common paths; the longer text mostly has fewer others.
                 None => {
                     common.is_wider = true;
-                    first.clone()
+                    vec![longer(first, second).to_string()]
                 }
             };
-            if !common.globs.contains(&glob) {
-                common.globs.push(glob);
+            for glob in globs {
+                if !common.globs.contains(&glob) {
+                    common.globs.push(glob);
+                }
             }
         }
     }
     common
+}
+
+/// The globs of exactly the paths that both match; `None` without an equal.
+fn exact_globs(glob: &str, outer: &str) -> Option<Vec<String>> {
+    let single = narrowed(glob, outer).or_else(|| joined(glob, outer));
+    match single {
+        Some(glob) => Some(vec![glob]),
+        None => folders_below(glob, outer),
+    }
+}
+
+/// The glob with more text.
+fn longer<'g>(first: &'g str, second: &'g str) -> &'g str {
+    let text_len = |glob: &str| glob.bytes().filter(|it| *it != b'*').count();
+    match text_len(second) > text_len(first) {
+        true => second,
+        false => first,
+    }
+}
+
+/// The globs of the paths of `/**/name…` below a folder; `None` if the texts could overlap.
+fn folders_below(glob: &str, outer: &str) -> Option<Vec<String>> {
+    let folder = folder_front(outer)?.strip_suffix('/')?;
+    let rest = glob.strip_prefix("/**").filter(|it| it.starts_with('/'))?;
+    let text = rest.split('*').next()?;
+    let mut ends = folder.char_indices().map(|(at, _)| &folder[at..]);
+    // The slash of the folder is the first one of the text.
+    let is_separate =
+        !format!("{folder}/").contains(text) && !ends.any(|end| text.starts_with(end));
+    is_separate.then(|| vec![format!("{folder}{rest}"), format!("{folder}/**{rest}")])
 }
 
 /// The glob of the paths of `glob` that `outer` matches; `None` without an exact one.
@@ -42,11 +75,36 @@ fn narrowed(glob: &str, outer: &str) -> Option<String> {
         // A pattern of names is one of all folders.
         return match glob.strip_prefix('*') {
             Some(name) => Some(format!("{front}**{name}")),
-            None => glob.starts_with(front).then(|| glob.to_string()),
+            None if glob.starts_with(front) => Some(glob.to_string()),
+            None => glob_below(glob, front),
         };
+    }
+    if let Some(front) = outer.strip_suffix("**").filter(|it| it.ends_with('/')) {
+        return glob_below(glob, front);
     }
     let (name, outer_name) = (glob.strip_prefix('*')?, outer.strip_prefix('*')?);
     name.ends_with(outer_name).then(|| glob.to_string())
+}
+
+/// The glob of the paths of `glob` below a folder, which may have wildcards; `None` unless the glob ends in a name.
+fn glob_below(glob: &str, folder: &str) -> Option<String> {
+    let (front, name) = glob.split_once('*')?;
+    let is_below = front.is_empty() || (name.starts_with('*') && folder.starts_with(front));
+    let name = name.trim_start_matches('*');
+    let is_name = folder.ends_with('/') && !name.contains(['*', '/']);
+    (is_below && is_name).then(|| format!("{folder}**{name}"))
+}
+
+/// The glob of the paths that begin with the text of `/text**` and match `/*name…`; `None` if the texts could overlap.
+fn joined(folder: &str, glob: &str) -> Option<String> {
+    let front = folder_front(folder)?;
+    let (start, rest) = glob.split_once('*')?;
+    let within = front.strip_prefix(start)?;
+    let name = rest.split('*').next()?;
+    let is_single = !name.is_empty() && !within.contains('/');
+    let mut ends = within.char_indices().map(|(at, _)| &within[at..]);
+    let may_overlap = within.contains(name) || ends.any(|end| name.starts_with(end));
+    (is_single && !may_overlap).then(|| format!("{front}*{rest}"))
 }
 
 /// The text of a glob that ends in its only wildcard.
@@ -86,6 +144,13 @@ mod tests {
             ("*.min.css", "*.css", &["*.min.css"], false),
             ("/**secret**", "/a/**.log", &["/**secret**"], true),
             ("/a/**.log", "/a/*.txt", &[], false),
+            ("*.php", "/*a/**", &["/*a/**.php"], false),
+            ("/a/**.php", "/a/b/**", &["/a/b/**.php"], false),
+            ("/a/**/x.php", "/a/b/**", &["/a/**/x.php"], true),
+            ("/ab**", "/*cd/**", &["/ab*cd/**"], false),
+            ("/ab**", "/*bc/**", &["/*bc/**"], true),
+            ("/**/b/**", "/a/**", &["/a/b/**", "/a/**/b/**"], false),
+            ("/**/a/b/**", "/a/**", &["/**/a/b/**"], true),
         ] {
             let found = common_globs(&PathGlobs::literal(one), &PathGlobs::literal(other));
             assert_eq!(found.globs, expected, "{one} {other}");

@@ -20,8 +20,13 @@ mod output;
 mod servers;
 mod settings;
 mod tree;
+mod tried_files;
 mod values;
 
+#[cfg(test)]
+mod bound_tests;
+#[cfg(test)]
+mod closing_tests;
 #[cfg(test)]
 mod opening_tests;
 #[cfg(test)]
@@ -38,6 +43,9 @@ use include::IncludeReader;
 use level::Translation;
 use tree::{Directive, parse};
 
+/// The largest number of locations of a server.
+const LOCATIONS_MAX: usize = 5000;
+
 /// Reads a configuration of nginx with its includes, and translates it. `prefix` is the folder of relative roots; the
 /// default is that of the usual packages.
 ///
@@ -46,6 +54,7 @@ use tree::{Directive, parse};
 pub fn import(file: &Path, prefix: Option<&Path>) -> Result<ConfigImport, SyntaxError> {
     let folder = config_folder(&absolute(file));
     let directives = IncludeReader::new(&folder).read(file)?;
+    check_locations(&directives)?;
     let translation = Translation {
         reads_files: true,
         ..new_translation(folder, prefix)
@@ -59,8 +68,31 @@ pub fn import(file: &Path, prefix: Option<&Path>) -> Result<ConfigImport, Syntax
 /// A mistake in the syntax.
 pub fn import_text(text: &str, file: &Path) -> Result<ConfigImport, SyntaxError> {
     let directives = parse(text, file)?;
+    check_locations(&directives)?;
     let translation = new_translation(config_folder(&absolute(file)), None);
     Ok(translate(directives, file, translation))
+}
+
+/// Refuses servers with too many locations, each of which is compared with the others.
+fn check_locations(directives: &[Directive]) -> Result<(), SyntaxError> {
+    for directive in directives {
+        let has_too_many = directive.name == "server" && count_locations(directive) > LOCATIONS_MAX;
+        if has_too_many {
+            return Err(SyntaxError {
+                file: directive.place.file.to_path_buf(),
+                position: directive.place.position,
+                message: format!("the server has more than {LOCATIONS_MAX} locations"),
+            });
+        }
+        check_locations(directive.children())?;
+    }
+    Ok(())
+}
+
+fn count_locations(block: &Directive) -> usize {
+    let children = block.children().iter();
+    let counts = children.map(|it| usize::from(it.name == "location") + count_locations(it));
+    counts.sum()
 }
 
 fn absolute(file: &Path) -> PathBuf {

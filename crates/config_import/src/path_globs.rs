@@ -224,7 +224,7 @@ fn expand(hir: &Hir, is_wider: &mut bool) -> Option<Vec<String>> {
 fn literal_text(bytes: &[u8]) -> Option<String> {
     let text = str::from_utf8(bytes).ok()?;
     // Patterns refuse the notation of other globs. A question mark is never part of a path.
-    let is_plain = !text.contains(|it: char| it.is_control() || "*[]{}|\\^~$%".contains(it));
+    let is_plain = !text.contains(|it: char| it.is_control() || "*[]{}|\\^$%".contains(it));
     is_plain.then(|| text.to_string())
 }
 
@@ -365,6 +365,7 @@ mod tests {
             (r"^/a/", &["/a/**"]),
             (r"/\.", &["/.**", "/**/.**"]),
             (r"^/.+\.php$", &["*.php"]),
+            (r"(?:#.*#|\.bak|~)$", &["/**#**#", "*.bak", "*~"]),
         ];
         for (regex, expected) in cases {
             let mut found = globs(regex);

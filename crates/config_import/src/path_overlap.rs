@@ -11,7 +11,7 @@ pub fn may_overlap(one: &PathGlobs, other: &PathGlobs) -> bool {
 
 /// Like [`may_overlap`], but a file name in a folder doesn't count, unless the folder is the root.
 pub fn shares_paths(one: &PathGlobs, other: &PathGlobs) -> bool {
-    has_sample_in(one, other) || has_sample_in(other, one)
+    !have_other_fronts(one, other) && (has_sample_in(one, other) || has_sample_in(other, one))
 }
 
 /// Whether one has a pattern of file names, and the other a whole folder, which may contain such a file.
@@ -22,6 +22,23 @@ fn has_name_below(one: &PathGlobs, other: &PathGlobs) -> bool {
             .globs
             .iter()
             .any(|glob| glob.starts_with('/') && glob.ends_with("**"))
+}
+
+/// Whether the texts before the first wildcards of two patterns of whole paths differ, so that no path has both. Most pairs
+/// of locations are told apart by it, without patterns and samples.
+pub fn has_other_front(one: &str, other: &str) -> bool {
+    let front = |glob: &str| glob.find(['*', '{']).unwrap_or(glob.len());
+    let is_whole = one.starts_with('/') && other.starts_with('/');
+    let len = front(one).min(front(other));
+    is_whole && one.as_bytes()[..len] != other.as_bytes()[..len]
+}
+
+fn have_other_fronts(one: &PathGlobs, other: &PathGlobs) -> bool {
+    let mut pairs = one
+        .globs
+        .iter()
+        .flat_map(|it| other.globs.iter().map(move |other| (it, other)));
+    pairs.all(|(one, other)| has_other_front(one, other))
 }
 
 fn has_sample_in(one: &PathGlobs, other: &PathGlobs) -> bool {
@@ -65,6 +82,22 @@ mod tests {
         PathGlobs {
             globs: texts.iter().map(ToString::to_string).collect(),
             ..PathGlobs::default()
+        }
+    }
+
+    #[test]
+    fn texts_before_wildcards_tell_patterns_apart() {
+        for (one, other, expected) in [
+            ("/a/**", "/b/**", true),
+            ("/a/**", "/a/b", false),
+            ("/a/x", "/a/y", true),
+            ("/a*", "/ab", false),
+            ("/**", "/x", false),
+            ("*.php", "/x", false),
+            ("/{a,b}", "/c", false),
+        ] {
+            assert_eq!(has_other_front(one, other), expected, "{one} {other}");
+            assert_eq!(has_other_front(other, one), expected, "{other} {one}");
         }
     }
 

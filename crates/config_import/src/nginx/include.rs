@@ -1,5 +1,7 @@
 //! Reads a configuration with the files that it includes.
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::lexer::TextPosition;
@@ -9,12 +11,16 @@ use super::tree::{Directive, SyntaxError, parse};
 const DEPTH_MAX: usize = 16;
 /// The largest number of included files, in all.
 const FILES_MAX: usize = 4096;
+/// The largest size of all files together.
+const LEN_MAX: u64 = 16 << 20;
 
 /// Reads files of a configuration.
 pub struct IncludeReader {
     /// The folder that relative names in `include` refer to.
     prefix: PathBuf,
     files: usize,
+    /// The bytes that further files may have.
+    len_left: u64,
 }
 
 impl IncludeReader {
@@ -23,6 +29,7 @@ impl IncludeReader {
         IncludeReader {
             prefix: prefix.to_path_buf(),
             files: 0,
+            len_left: LEN_MAX,
         }
     }
 
@@ -43,13 +50,32 @@ impl IncludeReader {
                 format!("more than {DEPTH_MAX} nested or {FILES_MAX} included files"),
             ));
         }
-        let bytes = std::fs::read(file)
-            .map_err(|error| start_error(file, format!("cannot be read: {error}")))?;
+        let bytes = self.bytes(file)?;
         // nginx takes any bytes; other encodings occur in comments.
         let text = String::from_utf8_lossy(&bytes);
         let mut directives = parse(&text, file)?;
         self.expand(&mut directives, depth)?;
         Ok(directives)
+    }
+
+    /// The content of a file, if it fits.
+    fn bytes(&mut self, file: &Path) -> Result<Vec<u8>, SyntaxError> {
+        let unreadable = |error: io::Error| start_error(file, format!("cannot be read: {error}"));
+        let info = std::fs::metadata(file).map_err(unreadable)?;
+        // A named pipe would block, and a device may have no end.
+        if !info.is_file() {
+            return Err(start_error(file, "is not a file".to_string()));
+        }
+        let opened = File::open(file).map_err(unreadable)?;
+        let mut bytes = Vec::new();
+        let mut limited = opened.take(self.len_left + 1);
+        limited.read_to_end(&mut bytes).map_err(unreadable)?;
+        let left = self.len_left.checked_sub(bytes.len() as u64);
+        self.len_left = left.ok_or_else(|| {
+            let message = format!("the files have more than {LEN_MAX} bytes together");
+            start_error(file, message)
+        })?;
+        Ok(bytes)
     }
 
     fn expand(&mut self, directives: &mut [Directive], depth: usize) -> Result<(), SyntaxError> {

@@ -10,6 +10,9 @@ use crate::nginx::maps;
 use crate::report::{DirectiveOutcome, ImportReport};
 use crate::request_text::RequestText;
 
+/// The longest text with the values of variables.
+const TEXT_LEN_MAX: usize = 64 << 10;
+
 /// A server of an upstream.
 #[derive(Clone, Debug)]
 pub struct UpstreamServer {
@@ -92,6 +95,11 @@ pub struct Translation {
 }
 
 impl Translation {
+    /// A root or alias, relative to the folder of roots.
+    pub fn root_path(&self, path: &str) -> String {
+        self.root_prefix.join(path).to_string_lossy().into_owned()
+    }
+
     /// Whether a folder of the configuration is not on this machine, as far as that may be examined.
     pub fn lacks_folder(&self, path: &str) -> bool {
         self.reads_files && !path.contains('{') && !std::path::Path::new(path).is_dir()
@@ -162,21 +170,31 @@ impl<'t> Level<'t> {
 
     /// A root or alias, relative to the folder of roots.
     pub fn root_path(&self, path: &str) -> String {
-        self.translation
-            .root_prefix
-            .join(path)
-            .to_string_lossy()
-            .into_owned()
+        self.translation.root_path(path)
     }
 
-    /// Replaces variables of `set` in a text by their values.
+    /// Replaces variables of `set` in a text by their values, which have no such variables themselves.
     pub fn substitute(&self, text: &str) -> String {
-        let mut text = text.to_string();
-        for (name, value) in &self.settings.variables {
-            text = text.replace(&format!("${{{name}}}"), value);
-            text = replace_variable(&text, name, value);
+        let variables = &self.settings.variables;
+        let mut result = String::new();
+        let mut rest = text;
+        while let Some(start) = rest.find('$') {
+            let (before, reference) = rest.split_at(start);
+            let (name, len) = variable_reference(reference);
+            result.push_str(before);
+            result.push_str(
+                variables
+                    .get(name)
+                    .map_or(&reference[..len], String::as_str),
+            );
+            rest = &reference[len..];
+            // The text keeps its variables, so that it is left to do by hand.
+            if result.len() > TEXT_LEN_MAX {
+                return text.to_string();
+            }
         }
-        text
+        result.push_str(rest);
+        result
     }
 
     /// A text with variables of requests; `None` if one has no equivalent. The maps in it are written.
@@ -202,17 +220,14 @@ impl<'t> Level<'t> {
     }
 }
 
-fn replace_variable(text: &str, name: &str, value: &str) -> String {
-    let mut result = String::new();
-    let mut rest = text;
-    let marker = format!("${name}");
-    while let Some(index) = rest.find(&marker) {
-        let after = &rest[index + marker.len()..];
-        let is_longer = after.starts_with(|it: char| it.is_ascii_alphanumeric() || it == '_');
-        result.push_str(&rest[..index]);
-        result.push_str(if is_longer { &marker } else { value });
-        rest = after;
+/// The name at the start of `$name` or `${name}`, and the length of all.
+fn variable_reference(text: &str) -> (&str, usize) {
+    let rest = &text[1..];
+    if let Some(braced) = rest.strip_prefix('{') {
+        let end = braced.find('}');
+        return end.map_or(("", 1), |end| (&braced[..end], end + 3));
     }
-    result.push_str(rest);
-    result
+    let is_name = |it: char| it.is_ascii_alphanumeric() || it == '_';
+    let len = rest.find(|it: char| !is_name(it)).unwrap_or(rest.len());
+    (&rest[..len], len + 1)
 }

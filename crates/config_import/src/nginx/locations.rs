@@ -4,7 +4,7 @@ use super::blocks::{by_hand, location_directives};
 use super::directives::is_handler;
 use super::include::flat;
 use super::level::Translation;
-use super::settings::{LevelSettings, LocationContent};
+use super::settings::{AliasFolder, LevelSettings, LocationContent};
 use super::tree::Directive;
 use crate::common_globs::common_globs;
 use crate::path_globs::PathGlobs;
@@ -97,6 +97,7 @@ pub fn read_location(
     };
     let children = flat(directive.children());
     (location.settings, location.content) = location_directives(translation, &children, settings);
+    resolve_alias(&mut location, translation);
     let mut difference = String::new();
     // Fields of files have a condition with the expression.
     let has_files_only = matches!(
@@ -131,6 +132,62 @@ pub fn read_location(
     // After the inner locations, which don't inherit the handler.
     location.settings.access.has_unknown_guard |= location.content.has_unknown_handler;
     locations.push(location);
+}
+
+/// Gives the folder of an alias to the locations inside. An alias with captures must be the one around the location.
+fn resolve_alias(location: &mut Location, translation: &mut Translation) {
+    if location.content.has_root {
+        location.settings.alias = None;
+    }
+    let Some(alias) = location.content.alias.clone() else {
+        return;
+    };
+    if !alias.value.contains('$') {
+        location.settings.alias = Some(AliasFolder {
+            path: location.text.clone(),
+            folder: alias.value,
+        });
+        return;
+    }
+    location.content.alias = None;
+    let outer = location.settings.alias.as_ref();
+    if !outer.is_some_and(|it| has_same_files(it, &location.text, &alias.value)) {
+        // Files of the root, or of the outer alias, are others.
+        location.content.has_unknown_handler = true;
+        let way = "the paths are refused until then: an alias has no captures, so rewrite to a path in one [[site.alias]]";
+        let outcome = DirectiveOutcome::ByHand(way.to_string());
+        translation.report.change(alias.entry, outcome);
+    }
+}
+
+/// Whether `alias /folder/$1` of the expression `^/path/(…)$` names the files of an alias of `/path/`.
+fn has_same_files(outer: &AliasFolder, regex: &str, alias: &str) -> bool {
+    let rest = regex.strip_prefix('^').and_then(|it| {
+        let path = it.replace("\\/", "/");
+        path.strip_prefix(&*outer.path).map(str::to_string)
+    });
+    let is_whole = rest.and_then(|it| it.strip_suffix('$').map(is_one_group));
+    is_whole == Some(true) && alias.strip_suffix("$1") == Some(&*outer.folder)
+}
+
+/// Whether the first group of an expression is all of it.
+fn is_one_group(regex: &str) -> bool {
+    let mut depth = 0_usize;
+    let mut is_escaped = false;
+    for (index, byte) in regex.bytes().enumerate() {
+        match byte {
+            _ if is_escaped => {}
+            b'(' => depth += 1,
+            b')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        is_escaped = byte == b'\\' && !is_escaped;
+        // The group ends here.
+        if depth == 0 {
+            return index + 1 == regex.len() && regex.len() > 1;
+        }
+    }
+    false
 }
 
 /// Rank and paths of a location, without its settings and content.

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::level::Translation;
-use super::locations::Location;
+use super::locations::{Location, LocationRank};
+use super::output::PassUrl;
 use super::servers::Server;
 use super::settings::{MissingFallback, Sourced};
 use crate::report::DirectiveOutcome;
@@ -11,6 +12,7 @@ use crate::report::DirectiveOutcome;
 /// Decides for each location of a server. A handler answers for missing files itself: an error page must not take its
 /// place, and files must not be sent where a handler would answer.
 pub fn resolve_missing_files(server: &mut Server, translation: &mut Translation) {
+    resolve_missing_to_slash(server);
     let mut idle: Vec<(usize, DirectiveOutcome)> = Vec::new();
     let mut used = BTreeSet::new();
     for location in server.locations.iter_mut().filter(|it| it.name.is_none()) {
@@ -40,6 +42,42 @@ pub fn resolve_missing_files(server: &mut Server, translation: &mut Translation)
             used.insert(entry);
         }
     }
+}
+
+/// Gives locations the handler of the location `/` for missing files, if it admits the same clients.
+fn resolve_missing_to_slash(server: &mut Server) {
+    let is_slash = |it: &&Location| it.text == "/" && it.rank >= LocationRank::FinalPrefix;
+    let Some(slash) = server.locations.iter().find(is_slash).cloned() else {
+        return;
+    };
+    let last = slash
+        .content
+        .try_files
+        .as_ref()
+        .and_then(|it| it.value.last());
+    let named = last.filter(|it| it.starts_with('@'));
+    for location in &mut server.locations {
+        let Some(entry) = location.content.missing_to_slash else {
+            continue;
+        };
+        let access = &slash.settings.access;
+        if !access.is_open() && *access != location.settings.access {
+            continue;
+        }
+        if let Some(name) = named {
+            let value = vec!["$uri".to_string(), name.clone()];
+            location.content.try_files = Some(Sourced { value, entry });
+        } else if slash.content.proxy.as_ref().is_some_and(is_without_path) {
+            location.content.proxy.clone_from(&slash.content.proxy);
+            location.settings.proxy = slash.settings.proxy.clone();
+            location.content.is_missing = true;
+        }
+    }
+}
+
+/// Whether an origin gets the client's path.
+fn is_without_path(pass: &Sourced<String>) -> bool {
+    PassUrl::parse(&pass.value).is_some_and(|it| it.path.is_none())
 }
 
 fn use_fallback(location: &mut Location, fallback: MissingFallback) {

@@ -12,10 +12,14 @@ use super::locations::{Location, LocationRank, sort_locations};
 use super::missing_files::resolve_missing_files;
 use super::servers::Server;
 use super::settings::{HostRedirect, LocationContent, Sourced};
+use super::tried_files::resolve_tried_files;
 use crate::path_globs::PathGlobs;
 
 mod access;
+mod closed_aliases;
+mod closed_pages;
 mod closed_paths;
+mod conditional_routes;
 mod fields;
 mod kept_paths;
 mod layout;
@@ -23,6 +27,7 @@ mod located_change;
 mod logs;
 mod opened_paths;
 mod origins;
+mod path_infos;
 mod redirects;
 mod responses;
 mod rewrites;
@@ -31,6 +36,7 @@ mod site;
 
 use crate::origin_tables::OriginTables;
 use closed_paths::close_unsafe_paths;
+pub use origins::PassUrl;
 use site::{SiteContext, close_internal_locations, write_site};
 
 /// The configuration of all servers.
@@ -54,8 +60,9 @@ pub fn write_config(
     servers.retain(|(server, _)| !refuses_other_hosts(server, translation));
     name_defaults(&mut servers, translation);
     for (server, _) in &mut servers {
-        redirects::close_untranslated_redirects(server, translation);
         add_root_location(server);
+        resolve_tried_files(server, translation);
+        redirects::close_untranslated_redirects(server, translation);
         resolve_excepted_paths(server, translation);
         resolve_missing_files(server, translation);
         close_unsafe_paths(server, translation);
@@ -165,11 +172,14 @@ fn merge_redirects(servers: &mut [Server], contexts: &mut [SiteContext]) -> Vec<
         }
         let plain = servers[index].clone();
         let mut covered: BTreeSet<String> = BTreeSet::new();
-        for (other, server) in servers.iter_mut().enumerate() {
+        for other in tls_servers(servers) {
+            let server = &mut servers[other];
             // A server without names redirects the hosts of all sites.
             let has_name = plain.names.is_empty()
                 || server.names.iter().any(|name| plain.names.contains(name));
-            if other == index || !has_tls(server) || !has_name {
+            // Of servers with one name at several ports, one has the plain listener.
+            let is_covered = server.names.iter().any(|name| covered.contains(name));
+            if other == index || !has_name || is_covered {
                 continue;
             }
             covered.extend(server.names.iter().cloned());
@@ -181,6 +191,19 @@ fn merge_redirects(servers: &mut [Server], contexts: &mut [SiteContext]) -> Vec<
         }
     }
     merged
+}
+
+/// The numbers of the servers with TLS, those at the usual port first.
+fn tls_servers(servers: &[Server]) -> Vec<usize> {
+    let mut numbers: Vec<usize> = (0..servers.len())
+        .filter(|it| has_tls(&servers[*it]))
+        .collect();
+    let has_usual_port = |number: &usize| {
+        let mut listens = servers[*number].listens.iter();
+        listens.any(|it| it.is_tls && it.address.ends_with(":443"))
+    };
+    numbers.sort_by_key(|number| !has_usual_port(number));
+    numbers
 }
 
 /// The redirect leads to the same path, so locations of the plain server (ACME challenges) belong to the other one.

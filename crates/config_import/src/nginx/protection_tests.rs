@@ -37,6 +37,7 @@ pub fn rules_of(site: &SiteConfig) -> Vec<String> {
             let name = action.split([' ', '{']).next().unwrap_or_default();
             // Of a password, the name of the action suffices.
             let name = name.split("(Some").next().unwrap_or_default();
+            let name = name.split("(Fixed").next().unwrap_or_default();
             format!("{} {name}", rule.pattern)
         })
         .collect()
@@ -74,7 +75,7 @@ fn exceptions_of_closed_locations_open_nothing() {
 
 #[test]
 fn open_locations_open_no_scripts() {
-    let php = "location ~ \\.php$ { fastcgi_pass 127.0.0.1:9000; }";
+    let php = "location ~ \\.php(/|$) { fastcgi_pass 127.0.0.1:9000; }";
     let password = "auth_basic x; auth_basic_user_file /p;";
     // The expression precedes the prefix, and keeps the password of the server.
     let prefix = rules(&format!(

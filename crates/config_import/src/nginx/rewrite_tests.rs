@@ -246,7 +246,7 @@ fn rewrite_with_break_keeps_its_location() {
 #[test]
 fn files_of_try_files_are_looked_up_in_their_order() {
     let (site, import) = import(&format!(
-        "location / {{ try_files $uri $uri.html $uri/ $uri/x.htm /index.php?$args; }} location ~ \\.php$ {{ {SCRIPT} }}"
+        "location / {{ try_files $uri $uri.html $uri/ $uri/x.htm /index.php?$args; }} location ~ \\.php(/|$) {{ {SCRIPT} }}"
     ));
     let rewrites: Vec<(String, bool, bool)> = site
         .rewrites
@@ -277,7 +277,7 @@ fn exact_locations_refuse_their_path_only() {
     let (site, import) = import(&format!(
         "location = /api/ {{ return 404; }} location = / {{ deny all; }} location = /t {{ return 410 gone; }} \
          location = /pw/ {{ auth_basic x; auth_basic_user_file /p; }} location = /x.php {{ deny all; }} \
-         location ~ \\.php$ {{ {SCRIPT} }} location /api/ {{ {PASS} }}"
+         location ~ \\.php(/|$) {{ {SCRIPT} }} location /api/ {{ {PASS} }}"
     ));
     let responses: Vec<String> = site
         .access

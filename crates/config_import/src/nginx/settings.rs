@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::condition_keys::ConditionKeys;
+use super::tried_files::TriedFile;
 use crate::toml_values::quoted;
 
 /// A value with the report index of its directive.
@@ -96,6 +97,17 @@ pub struct ConditionalRefusal {
     pub conditions: ConditionKeys,
     /// The status; 444 closes the connection.
     pub status: u16,
+}
+
+/// `proxy_pass` under a condition on the request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConditionalPass {
+    /// The conditions.
+    pub conditions: ConditionKeys,
+    /// The URL.
+    pub url: String,
+    /// The block in the report.
+    pub entry: usize,
 }
 
 /// A lifetime of stored responses, of `proxy_cache_valid`.
@@ -199,11 +211,22 @@ impl LevelSettings {
     }
 }
 
+/// The folder of an `alias`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AliasFolder {
+    /// The text of the location, which the folder replaces.
+    pub path: String,
+    /// The folder.
+    pub folder: String,
+}
+
 /// Settings that are inherited.
 #[derive(Clone, Debug, Default)]
 pub struct LevelSettings {
     /// `root`
     pub root: Option<String>,
+    /// `alias` of the location or of one around it.
+    pub alias: Option<AliasFolder>,
     /// `index`
     pub index: Vec<String>,
     /// `add_header`
@@ -234,6 +257,8 @@ pub struct LevelSettings {
     pub site_keys: BTreeMap<&'static str, String>,
     /// Keys of `[site.compress]`.
     pub compress: BTreeMap<&'static str, String>,
+    /// `default_type`
+    pub default_type: Option<String>,
     /// `types`: extension and type.
     pub types: BTreeMap<String, String>,
     /// `set_real_ip_from`
@@ -314,14 +339,20 @@ pub struct LocationContent {
     pub proxy: Option<Sourced<String>>,
     /// `proxy_pass http://NAME$request_uri`: the target of the client's request.
     pub passes_request_uri: bool,
+    /// `proxy_pass` in an `if`.
+    pub conditional_passes: Vec<ConditionalPass>,
     /// `fastcgi_pass`
     pub fastcgi: Option<Sourced<String>>,
     /// `try_files`
     pub try_files: Option<Sourced<Vec<String>>>,
+    /// The first file of `try_files`, if that is none at the requested path.
+    pub first_file: Option<TriedFile>,
     /// `alias`
     pub alias: Option<Sourced<String>>,
     /// Whether the route applies to missing files only.
     pub is_missing: bool,
+    /// `if (!-f $request_filename) { rewrite (.*) /$1 last; }`: the location `/` answers for missing files.
+    pub missing_to_slash: Option<usize>,
     /// `internal`
     pub is_internal: bool,
     /// Whether a handler without an equal answers: the paths are refused, since their files may be sources of programs.

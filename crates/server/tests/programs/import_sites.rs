@@ -9,6 +9,8 @@ use crate::fpm::Fpm;
 use crate::host::PROGRAM;
 use crate::import::{Nginx, origin, run, text};
 
+mod answers;
+
 /// A server, the files of its folder and requests.
 struct SiteCase {
     name: &'static str,
@@ -434,7 +436,7 @@ fn translated_sites_answer_as_nginx_does() {
         skip(NAME, "nginx is not installed");
         return;
     }
-    for case in &CASES {
+    for case in CASES.iter().chain(&answers::CASES) {
         match differences(case) {
             None => return skip(NAME, "php-fpm is not installed"),
             Some(found) => assert_eq!(found, ""),

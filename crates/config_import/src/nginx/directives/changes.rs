@@ -20,6 +20,9 @@ pub const TABLE: &[TableLine] = &[
     ("break", Translate(end_of_rewrites)),
 ];
 
+/// The longest value of a variable.
+const VARIABLE_LEN_MAX: usize = 8192;
+
 fn return_(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
     let (status, text) = match directive.arg(0).parse::<u16>() {
         Ok(status) => (status, directive.arg(1)),
@@ -184,6 +187,12 @@ fn set(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
         .any(|it| it.starts_with(|it: char| it.is_ascii_digit()));
     if depends_on_captures || value.contains(&format!("${name}")) {
         return DirectiveOutcome::ByHand("there are no variables of requests".to_string());
+    }
+    // Values that double themselves would grow exponentially.
+    if value.len() > VARIABLE_LEN_MAX {
+        return DirectiveOutcome::ByHand(format!(
+            "its value has more than {VARIABLE_LEN_MAX} bytes"
+        ));
     }
     level.settings.variables.insert(name, value);
     DirectiveOutcome::translated()

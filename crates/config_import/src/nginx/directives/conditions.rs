@@ -1,12 +1,15 @@
 //! The block `if`, in the forms that other keys express: missing files, http, hosts and methods.
 
 use super::changes::{path_change, selected_paths};
+use super::is_handler;
 use super::refusals::{is_refusing, refusal, request_condition, variable_condition};
 use super::targets::{change_of, is_everything, is_to_https, returned, returned_url, with_query};
 use crate::nginx::condition_keys::ConditionKeys;
 use crate::nginx::include::flat;
 use crate::nginx::level::Level;
-use crate::nginx::settings::{ConditionalRefusal, HostRedirect, PathChange, Sourced};
+use crate::nginx::settings::{
+    ConditionalPass, ConditionalRefusal, HostRedirect, PathChange, Sourced,
+};
 use crate::nginx::tree::Directive;
 use crate::report::DirectiveOutcome;
 use crate::toml_values::quoted;
@@ -35,10 +38,18 @@ pub fn condition(level: &mut Level<'_>, directive: &Directive) {
         .or_else(|| if_moved(level, directive, operand, rest))
         .or_else(|| if_request(level, directive, operand, rest));
     let is_translated = outcome.is_some();
-    let outcome = match outcome {
-        Some(outcome) => outcome,
-        None => untranslated(level, directive),
-    };
+    let outcome = outcome.unwrap_or_else(|| {
+        // Requests of files that are missing get no file in any case.
+        let is_missing = operand.starts_with("!-") && rest.contains("$request_filename");
+        let is_answering = is_refusing(directive) || (is_answering(directive) && !is_missing);
+        // A map without all entries would leave some requests open.
+        let is_complete = !is_incomplete_map(level, operand);
+        let conditions = conditions_of(level, operand, rest).filter(|_| is_complete);
+        match is_answering {
+            true => close_requests(level, directive, conditions),
+            false => DirectiveOutcome::ByHand(CONDITION_WAY.to_string()),
+        }
+    });
     level.record(directive, outcome);
     for child in flat(directive.children()) {
         let outcome = match is_translated {
@@ -57,10 +68,12 @@ fn if_request(
     rest: &str,
 ) -> Option<DirectiveOutcome> {
     let is_incomplete = is_incomplete_map(level, operand);
-    let conditions = file_condition(level, operand, rest)
-        .or_else(|| request_condition(operand, rest))
-        .or_else(|| compared_map(level, operand, rest))?;
+    let conditions = conditions_of(level, operand, rest)?;
     let Some(refusal) = refusal(directive) else {
+        if let Some(pass) = conditional_pass(level, directive, &conditions) {
+            level.content.conditional_passes.push(pass);
+            return Some(DirectiveOutcome::translated());
+        }
         let change = conditional_change(level, directive, conditions)?;
         level.content.changes.push(change);
         return Some(DirectiveOutcome::translated());
@@ -75,6 +88,31 @@ fn if_request(
         status: refusal.status,
     });
     Some(DirectiveOutcome::Translated(refusal.difference))
+}
+
+/// The conditions of a block; `None` without an equal.
+fn conditions_of(level: &mut Level<'_>, operand: &str, rest: &str) -> Option<ConditionKeys> {
+    file_condition(level, operand, rest)
+        .or_else(|| request_condition(operand, rest))
+        .or_else(|| compared_map(level, operand, rest))
+}
+
+/// `if ($cookie_beta) { proxy_pass http://beta; }` of a location. Its route comes before that of the location.
+fn conditional_pass(
+    level: &Level<'_>,
+    directive: &Directive,
+    conditions: &ConditionKeys,
+) -> Option<ConditionalPass> {
+    let [action] = actions(directive)[..] else {
+        return None;
+    };
+    let url = level.substitute(action.arg(0));
+    let is_pass = action.name == "proxy_pass" && level.is_location && !url.contains('$');
+    is_pass.then(|| ConditionalPass {
+        conditions: conditions.clone(),
+        url,
+        entry: directive.id,
+    })
 }
 
 /// `if (-f /srv/maintenance)`: a file at a fixed path, as the switch of a maintenance mode.
@@ -180,25 +218,49 @@ fn if_moved(
     Some(DirectiveOutcome::translated())
 }
 
-/// The outcome for a condition that no table expresses. The location or the server that it protects is refused: it must
-/// not become open.
-fn untranslated(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
-    let way = "see the conditions of rules, redirects, rewrites and routes (site-rule-not.md)";
-    if !is_refusing(directive) {
-        return DirectiveOutcome::ByHand(way.to_string());
-    }
-    let block = match level.is_location {
-        true => {
-            level.settings.access.refusal = Some(403);
-            "location"
+/// The way to translate a condition by hand.
+const CONDITION_WAY: &str =
+    "see the conditions of rules, redirects, rewrites and routes (site-rule-not.md)";
+
+/// Refuses the requests of a block that no table expresses, so that no file or handler answers them: all of the location or
+/// server without an equal of the condition.
+fn close_requests(
+    level: &mut Level<'_>,
+    directive: &Directive,
+    conditions: Option<ConditionKeys>,
+) -> DirectiveOutcome {
+    let refused = match conditions {
+        Some(conditions) => {
+            let status = if is_refusing(directive) { 403 } else { 503 };
+            let refusals = &mut level.settings.access.conditional_refusals;
+            refusals.push(ConditionalRefusal { conditions, status });
+            "its requests are"
         }
-        // nginx decides before it selects a location, so those of the server can't have precedence.
-        false => {
-            level.content.has_unknown_guard = true;
-            "server"
-        }
+        None => close_block(level, is_refusing(directive)),
     };
-    DirectiveOutcome::ByHand(format!("the {block} is refused until then: {way}"))
+    DirectiveOutcome::ByHand(format!("{refused} refused until then: {CONDITION_WAY}"))
+}
+
+/// Refuses all requests of a block; returns a text for the report.
+fn close_block(level: &mut Level<'_>, is_refusal: bool) -> &'static str {
+    if !level.is_location {
+        // nginx decides before it selects a location, so those of the server can't have precedence.
+        level.content.has_unknown_guard = true;
+        return "the server is";
+    }
+    match is_refusal {
+        true => level.settings.access.refusal = Some(403),
+        false => level.settings.access.has_unknown_guard = true,
+    }
+    "the location is"
+}
+
+/// Whether a block answers its requests, or leads them elsewhere.
+fn is_answering(directive: &Directive) -> bool {
+    let actions = actions(directive);
+    actions
+        .iter()
+        .any(|it| matches!(&*it.name, "return" | "rewrite") || is_handler(it))
 }
 
 /// The children of an `if` without those that do nothing.
@@ -213,6 +275,8 @@ fn actions(directive: &Directive) -> Vec<&Directive> {
 fn if_missing(level: &mut Level<'_>, directive: &Directive) -> Option<DirectiveOutcome> {
     for action in actions(directive) {
         match &*action.name {
+            // nginx doesn't merge the slashes of the new path `//x`, which only the location `/` has.
+            "rewrite" if adds_slash(action) => level.content.missing_to_slash = Some(action.id),
             "rewrite" => {
                 let change = path_change(level, action, true).ok()?;
                 match change.status {
@@ -236,6 +300,15 @@ fn if_missing(level: &mut Level<'_>, directive: &Directive) -> Option<DirectiveO
         }
     }
     Some(DirectiveOutcome::translated())
+}
+
+/// `rewrite (.*) /$1 last`
+fn adds_slash(action: &Directive) -> bool {
+    let is_whole = matches!(
+        action.arg(0),
+        "(.*)" | "^(.*)" | "^(.*)$" | "(.*)$" | "^(.+)$"
+    );
+    is_whole && action.arg(1) == "/$1" && matches!(action.arg(2), "" | "last")
 }
 
 /// `rewrite ^/(.*)/$ /$1 permanent` of a server for paths without a folder. Redirects know no files, so this one would

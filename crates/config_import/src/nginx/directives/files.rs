@@ -23,7 +23,7 @@ pub const TABLE: &[TableLine] = &[
     ("internal", Translate(internal)),
     ("gzip", Translate(gzip)),
     ("gzip_min_length", Translate(gzip_min_length)),
-    ("default_type", NotNeeded(BUILT_IN)),
+    ("default_type", Translate(default_type)),
     ("charset", NotNeeded("text has charset=utf-8")),
     ("charset_types", NotNeeded("text has charset=utf-8")),
     (
@@ -107,8 +107,10 @@ fn root(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
         .replace("$host", "{host}")
         .replace("$server_name", "{host}");
     if root.contains('$') {
+        // The files of the outer root are others.
+        level.content.has_unknown_handler = true;
         return DirectiveOutcome::ByHand(
-            "root may contain {host} only; write a [[site]] for each folder".to_string(),
+            "the paths are refused until then: root may contain {host} only; write a [[site]] for each folder".to_string(),
         );
     }
     level.settings.root = Some(level.root_path(&root));
@@ -118,11 +120,7 @@ fn root(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
 
 fn alias(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
     let path = level.substitute(directive.arg(0));
-    if path.contains('$') {
-        return DirectiveOutcome::ByHand(
-            "an alias has no captures: rewrite to a path in one [[site.alias]]".to_string(),
-        );
-    }
+    // The location decides about an alias with captures.
     let value = level.root_path(&path);
     level.content.alias = Some(Sourced {
         value,
@@ -151,6 +149,10 @@ fn try_files(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
         .args
         .iter()
         .map(|arg| level.substitute(arg))
+        .map(|arg| {
+            arg.replace("${uri}", "$uri")
+                .replace("$document_uri", "$uri")
+        })
         .collect();
     level.content.try_files = Some(Sourced {
         value,
@@ -241,6 +243,12 @@ fn error_page(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome 
 fn internal(level: &mut Level<'_>, _: &Directive) -> DirectiveOutcome {
     level.content.is_internal = true;
     DirectiveOutcome::translated()
+}
+
+/// The media type of a fixed response. Files have types by their extension.
+fn default_type(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
+    level.settings.default_type = Some(directive.arg(0).to_string());
+    DirectiveOutcome::NotNeeded(BUILT_IN.to_string())
 }
 
 fn stub_status(level: &mut Level<'_>, _: &Directive) -> DirectiveOutcome {

@@ -6,6 +6,7 @@
 use lowroad_config::{PathExpression, PathPattern};
 
 use super::opened_paths::opening_keys;
+use super::path_infos::write_path_infos;
 use super::responses::write_responses;
 use super::routes::named_handler;
 use super::site::index_names;
@@ -15,7 +16,7 @@ use crate::nginx::locations::{Location, LocationRank};
 use crate::nginx::servers::Server;
 use crate::nginx::settings::AccessSettings;
 use crate::path_globs::PathGlobs;
-use crate::path_overlap::may_overlap;
+use crate::path_overlap::{has_other_front, may_overlap};
 use crate::report::DirectiveOutcome;
 use crate::request_selector::{exception_tables, one_or_list};
 use crate::toml_values::{list, quoted};
@@ -62,6 +63,7 @@ pub fn write_rules(
         document.push(refusal(it.conditions.write(rule), it.status));
     }
     write_responses(server, translation, document);
+    write_path_infos(server, document);
     let locations: Vec<&Location> = server
         .locations
         .iter()
@@ -231,9 +233,13 @@ fn is_script_path(server: &Server, path: &str) -> bool {
 
 /// Whether a path is one of a location.
 pub fn has_path(location: &Location, path: &str) -> bool {
-    let patterns = location.patterns().into_iter();
-    let mut patterns = patterns.filter_map(|it| PathPattern::parse(&it).ok());
-    patterns.any(|it| it.matches(path.as_bytes()))
+    let mut globs = location.globs.globs.iter();
+    globs.any(|glob| {
+        // Most locations are told apart without a pattern.
+        let is_other = !location.ignores_case && has_other_front(glob, path);
+        let has_path = |it: PathPattern| it.matches(path.as_bytes());
+        !is_other && PathPattern::parse(&location.pattern(glob)).is_ok_and(has_path)
+    })
 }
 
 /// The table of the paths below that of an exact location, to which a rule would apply, too.

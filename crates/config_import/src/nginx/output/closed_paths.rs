@@ -1,6 +1,9 @@
 //! Paths that are refused, since the site would open more than nginx does.
 
 use super::access::has_path;
+use super::closed_aliases::close_handlers_of_aliases;
+use super::closed_pages::drop_protected_pages;
+use super::conditional_routes::close_conditional_passes;
 use super::layout::{site_root, takes_all};
 use super::opened_paths::{exact_globs, handler_keys};
 use super::origins::PassUrl;
@@ -15,10 +18,14 @@ use crate::report::DirectiveOutcome;
 
 /// Refuses the paths of locations if their translation would send or run files that nginx does not.
 pub fn close_unsafe_paths(server: &mut Server, translation: &mut Translation) {
-    let default_root = translation.root_prefix.join("html");
-    let root = site_root(server, &default_root.to_string_lossy());
+    drop_protected_pages(server, translation);
+    let default_root = translation.root_path("html");
+    let roots = ScriptRoots {
+        site: site_root(server, &default_root),
+        default: default_root,
+    };
     for index in 0..server.locations.len() {
-        if let Some(way) = unsafe_translation(server, index, root.as_deref()) {
+        if let Some(way) = unsafe_translation(server, index, &roots) {
             let location = &mut server.locations[index];
             location.settings.access.has_unknown_guard = true;
             let outcome =
@@ -26,12 +33,22 @@ pub fn close_unsafe_paths(server: &mut Server, translation: &mut Translation) {
             translation.report.change(location.entry, outcome);
         }
     }
+    close_conditional_passes(server, translation);
     close_files_of_handlers(server, translation);
+    close_handlers_of_aliases(server, translation);
     drop_protected_fallbacks(server, translation);
 }
 
+/// The folders in which scripts may be.
+struct ScriptRoots {
+    /// The root of the site.
+    site: Option<String>,
+    /// The root of a location without one.
+    default: String,
+}
+
 /// The way to translate a location by hand, if its paths must be refused until then.
-fn unsafe_translation(server: &Server, index: usize, root: Option<&str>) -> Option<&'static str> {
+fn unsafe_translation(server: &Server, index: usize, roots: &ScriptRoots) -> Option<&'static str> {
     let location = &server.locations[index];
     if location.name.is_some() {
         return None;
@@ -45,7 +62,7 @@ fn unsafe_translation(server: &Server, index: usize, root: Option<&str>) -> Opti
     if location.settings.access.is_closed() || !has_route(server, location) {
         return None;
     }
-    if has_other_scripts(location, root) {
+    if has_other_scripts(location, roots) {
         return Some("scripts of a route are below the root of the site, see script_root");
     }
     let is_wider = handler_keys(server, location).is_none();
@@ -74,9 +91,10 @@ fn is_fallback_protected(server: &Server, location: &Location) -> bool {
         .try_files
         .as_ref()
         .and_then(|it| it.value.last());
-    let path = last
-        .and_then(|it| it.split(['?', '$']).next())
-        .unwrap_or_default();
+    let path = last.and_then(|it| it.split(['?', '$']).next());
+    let Some(path) = path.filter(|it| it.starts_with('/')) else {
+        return false;
+    };
     let mut locations = server.locations.iter();
     let target = locations.find(|it| it.name.is_none() && has_path(it, path));
     // The rules of a script apply after the rewrite to it.
@@ -87,24 +105,69 @@ fn is_fallback_protected(server: &Server, location: &Location) -> bool {
 
 /// Refuses the paths that a handler would take from a location with precedence, which only sends their files.
 fn close_files_of_handlers(server: &mut Server, translation: &mut Translation) {
-    let mut index = 0;
-    while index < server.locations.len() {
-        let location = &server.locations[index];
-        let taking = (0..server.locations.len()).filter(|other| takes_files(server, index, *other));
-        let common = taking.map(|other| closed_part(location, &server.locations[other]));
-        let closed: Vec<Location> = common.filter(|it| !it.globs.globs.is_empty()).collect();
-        if !closed.is_empty() {
+    let mut closed: Vec<Location> = Vec::new();
+    let handlers = regex_handlers(server);
+    for index in 0..server.locations.len() {
+        let parts = closed_parts(server, index, &handlers);
+        if !parts.is_empty() {
             let difference = "paths of the scripts or of the other handler there are refused: nginx sends the files";
             let report = &mut translation.report;
-            report.note_difference(location.entry, difference);
+            report.note_difference(server.locations[index].entry, difference);
         }
-        index += closed.len() + 1;
-        // Before all locations, since an inner one with a handler comes before a longer prefix.
-        server.locations.splice(0..0, closed);
+        closed.extend(parts);
     }
+    // Before all locations, since an inner one with a handler comes before a longer prefix.
+    server.locations.splice(0..0, closed);
 }
 
-/// Whether the route of the location `taking` would answer paths that nginx takes from the files of the location `index`.
+/// The numbers of the locations with an expression and a handler.
+fn regex_handlers(server: &Server) -> Vec<usize> {
+    let is_handler = |index: &usize| {
+        let location = &server.locations[*index];
+        location.name.is_none() && location.is_regex() && has_route(server, location)
+    };
+    (0..server.locations.len()).filter(is_handler).collect()
+}
+
+/// The refused locations in place of the paths that handlers would take from the files of a location.
+fn closed_parts(server: &Server, index: usize, handlers: &[usize]) -> Vec<Location> {
+    let location = &server.locations[index];
+    let taking = handlers
+        .iter()
+        .filter(|it| takes_files(server, index, **it));
+    let parts = taking.map(|handler| {
+        let mut part = closed_part(location, &server.locations[*handler]);
+        let globs = &mut part.globs.globs;
+        globs.retain(|glob| !has_other_handler(server, index, glob));
+        part
+    });
+    parts.filter(|it| !it.globs.globs.is_empty()).collect()
+}
+
+/// Whether the paths of a glob have a handler with precedence over a location, or one inside of it.
+fn has_other_handler(server: &Server, index: usize, glob: &str) -> bool {
+    let location = &server.locations[index];
+    let others = server.locations.iter().enumerate();
+    let handlers: Vec<&Location> = others
+        .filter(|(other, it)| {
+            let is_before = *other < index && it.outer == location.outer;
+            is_before || it.outer.as_ref() == Some(&location.text)
+        })
+        .map(|(_, it)| it)
+        .filter(|it| it.name.is_none() && has_route(server, it))
+        .collect();
+    is_covered(glob, &handlers)
+}
+
+/// Whether locations have the paths of a glob, by samples.
+pub fn is_covered(glob: &str, locations: &[&Location]) -> bool {
+    let samples = ["x", "x/y"].map(|text| glob.replace("**", text).replace('*', "x"));
+    let is_covered = |sample: &String| locations.iter().any(|it| has_path(it, sample));
+    samples.iter().all(is_covered)
+}
+
+/// Whether the route of the location `taking`, which has an expression, would answer paths that nginx takes from the files of
+/// the location `index`.
 fn takes_files(server: &Server, index: usize, taking: usize) -> bool {
     let (location, handler) = (&server.locations[index], &server.locations[taking]);
     let content = &location.content;
@@ -116,7 +179,6 @@ fn takes_files(server: &Server, index: usize, taking: usize) -> bool {
         && !is_answered
         && !location.settings.access.is_closed();
     // A prefix without precedence has a rewrite to its files, and one with it is a longer one.
-    let is_taking = handler.name.is_none() && handler.is_regex() && has_route(server, handler);
     let is_outer = |it: &String| location.text.starts_with(&**it) && location.text != *it;
     let is_nested = handler.rank == LocationRank::Nested && !location.is_regex();
     let has_precedence = match is_nested {
@@ -126,11 +188,11 @@ fn takes_files(server: &Server, index: usize, taking: usize) -> bool {
             index < taking && !(takes_all(handler) && shares_paths(&location.globs, &handler.globs))
         }
     };
-    sends_files && is_taking && has_precedence
+    sends_files && has_precedence
 }
 
 /// A refused location with the paths that two locations have in common.
-fn closed_part(location: &Location, handler: &Location) -> Location {
+pub fn closed_part(location: &Location, handler: &Location) -> Location {
     let ignores_case = location.ignores_case || handler.ignores_case;
     let handler_globs = exact_globs(handler).unwrap_or_else(|| handler.globs.clone());
     let common = match ignores_case {
@@ -153,14 +215,16 @@ fn closed_part(location: &Location, handler: &Location) -> Location {
 }
 
 /// Whether the scripts of a location are in another root than that of the site.
-fn has_other_scripts(location: &Location, root: Option<&str>) -> bool {
+fn has_other_scripts(location: &Location, roots: &ScriptRoots) -> bool {
     let content = &location.content;
-    let own = location.settings.root.as_deref();
-    content.fastcgi.is_some() && content.has_root && own != root
+    let own = location.settings.root.as_ref().unwrap_or(&roots.default);
+    // Without a root, all files of the site are those of handlers.
+    let is_other = roots.site.as_ref().is_some_and(|site| site != own);
+    content.fastcgi.is_some() && (is_other || content.alias.is_some())
 }
 
 /// Whether a handler answers, perhaps for missing files.
-fn has_route(server: &Server, location: &Location) -> bool {
+pub fn has_route(server: &Server, location: &Location) -> bool {
     let content = &location.content;
     content.proxy.is_some()
         || content.fastcgi.is_some()

@@ -2,6 +2,7 @@
 
 use super::access::has_path;
 use super::located_change::ALL_PATHS;
+use super::path_infos::{ScriptPaths, script_paths};
 use crate::nginx::level::Translation;
 use crate::nginx::locations::{Location, LocationRank};
 use crate::nginx::servers::Server;
@@ -39,6 +40,8 @@ pub struct SiteLayout {
     pub root: Option<String>,
     /// The place of each location's files; none if a handler answers.
     pub places: Vec<Option<FilePlace>>,
+    /// Paths behind the names of scripts that other locations answer.
+    pub path_infos: Vec<ScriptPaths>,
 }
 
 impl SiteLayout {
@@ -47,6 +50,7 @@ impl SiteLayout {
         let mut layout = SiteLayout {
             root: None,
             places: vec![None; server.locations.len()],
+            path_infos: script_paths(server),
         };
         layout.root = site_root(server, default_root);
         for (index, location) in server.locations.iter().enumerate() {
@@ -130,9 +134,9 @@ impl SiteLayout {
             locations.find(|(location, _)| location.name.is_none() && has_path(location, target));
         match place {
             // The page is read from the folder, not by the rewrite of the location.
-            Some((_, Some(FilePlace::Hidden { path, prefix, .. }))) => {
+            Some((location, Some(FilePlace::Hidden { path, prefix, .. }))) => {
                 let rest = target.strip_prefix(prefix.trim_end_matches('/'));
-                format!("{path}{}", rest.unwrap_or(target))
+                location.tried_path(path, rest.unwrap_or(target))
             }
             _ => target.to_string(),
         }
@@ -171,7 +175,7 @@ impl SiteLayout {
             .iter()
             .any(|lower| takes_all(lower) && shares_paths(&location.globs, &lower.globs));
         let is_internal = location.content.is_internal;
-        let keeps_files = location.keeps_files();
+        let keeps_files = location.keeps_files() || location.content.first_file.is_some();
         if is_in_root && !is_shadowed && !is_internal && !keeps_files {
             return FilePlace::Root;
         }

@@ -10,9 +10,8 @@ pub fn opening_keys(server: &Server, location: &Location) -> Option<ConditionKey
     if is_before_longer_prefix(server, location) {
         return None;
     }
-    // A glob matches an empty text, too.
-    let is_exact = !location.globs.is_wider && !location.text.contains('+');
-    match is_exact || !location.is_regex() {
+    let is_exact = exact_globs(location).is_some_and(|it| it.globs == location.globs.globs);
+    match is_exact {
         true => Some(ConditionKeys::default()),
         false => expression_keys(server, location),
     }
@@ -52,7 +51,7 @@ pub fn exact_globs(location: &Location) -> Option<PathGlobs> {
         return Some(location.globs.clone());
     }
     // `[^/]\.php` is for `.php`, and the dot of `index.php` is rarely meant to be any character.
-    let text = location.text.replace(".+", ".*");
+    let text = location.text.replace(".+", ".*").replace("[^/]+", "[^/]*");
     let text = text.replace("[^/]\\.", ".*\\.");
     let inner = || location.globs.clone();
     let globs = match location.outer {

@@ -51,6 +51,8 @@ pub fn close_untranslated_redirects(server: &mut Server, translation: &mut Trans
         let location = &server.locations[index];
         let redirect = location.content.redirect.as_ref()?;
         let is_lost = location_redirects(server, location, redirect).is_empty();
+        // Other locations may have taken the redirect of a named one.
+        let is_lost = is_lost && (location.name.is_none() || is_named_by_any(server, location));
         is_lost.then_some(redirect.entry)
     };
     for index in 0..server.locations.len() {
@@ -69,6 +71,16 @@ pub fn close_untranslated_redirects(server: &mut Server, translation: &mut Trans
         // The redirect takes the paths of all locations.
         server.locations.clear();
     }
+}
+
+/// Whether a list of files ends with the name of a location.
+fn is_named_by_any(server: &Server, named: &Location) -> bool {
+    let lists = server
+        .locations
+        .iter()
+        .filter_map(|it| it.content.try_files.as_ref());
+    let mut names = lists.filter_map(|it| it.value.last());
+    names.any(|it| named.name.as_ref() == Some(it))
 }
 
 /// One redirect of a `return`.

@@ -32,14 +32,22 @@ pub fn write_responses(
             let table = ConfigTable::new("[[site.rule]]")
                 .entry(respond.entry)
                 .key("pattern", quoted(&pattern));
-            let text = has_text.then(|| format!(", text = {}", quoted(text)));
+            let media_type = media_type(location);
+            let text = has_text.then(|| format!(", text = {}{media_type}", quoted(text)));
             let text = text.unwrap_or_default();
             document.push(table.key("respond", format!("{{ status = {status}{text} }}")));
         }
-        let difference = if has_text { "as text/plain" } else { "" };
-        let outcome = DirectiveOutcome::Translated(difference.to_string());
-        translation.report.change(respond.entry, outcome);
+        let report = &mut translation.report;
+        report.change(respond.entry, DirectiveOutcome::translated());
     }
+}
+
+/// The key `type` of a response; empty for the default of nginx.
+fn media_type(location: &Location) -> String {
+    let own = location.settings.default_type.as_deref();
+    let own = own.filter(|it| *it != "text/plain");
+    own.map(|it| format!(", type = {}", quoted(it)))
+        .unwrap_or_default()
 }
 
 /// Whether nothing that nginx does before the `return` of a location concerns its requests.

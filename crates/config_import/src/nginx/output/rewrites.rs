@@ -5,6 +5,7 @@ use super::located_change::{
     ALL_PATHS, LocatedChange, paths_of_other_files, paths_without_fallback, paths_without_rewrite,
     routed_paths,
 };
+use super::path_infos::missing_paths;
 use crate::document::{ConfigDocument, ConfigTable};
 use crate::nginx::level::Translation;
 use crate::nginx::locations::{Location, LocationRank};
@@ -126,14 +127,8 @@ fn hidden_rewrite(location: &Location, path: &str, prefix: &str) -> ConfigTable 
     if location.rank == LocationRank::Exact {
         let alias = location.content.alias.as_ref();
         let name = alias.and_then(|it| it.value.rfind('/').map(|end| &it.value[end..]));
-        let rest = name.unwrap_or(&location.text);
-        return rewrite_table(
-            "from",
-            &location.text,
-            &format!("{path}{rest}"),
-            false,
-            entry,
-        );
+        let to = location.tried_path(path, name.unwrap_or(&location.text));
+        return rewrite_table("from", &location.text, &to, false, entry);
     }
     if is_prefix {
         let kept = if prefix.is_empty() {
@@ -141,21 +136,11 @@ fn hidden_rewrite(location: &Location, path: &str, prefix: &str) -> ConfigTable 
         } else {
             "/"
         };
-        return rewrite_table(
-            "from",
-            &location.globs.globs[0],
-            &format!("{path}{kept}$1"),
-            false,
-            entry,
-        );
+        let to = location.tried_path(path, &format!("{kept}$1"));
+        return rewrite_table("from", &location.globs.globs[0], &to, false, entry);
     }
-    rewrite_table(
-        "regex",
-        &location.capturing_regex(),
-        &format!("{path}/$1"),
-        false,
-        entry,
-    )
+    let to = location.tried_path(path, "/$1");
+    rewrite_table("regex", &location.capturing_regex(), &to, false, entry)
 }
 
 /// The paths of a location's files for tables that apply if there is none.
@@ -175,7 +160,10 @@ impl MissingPaths {
         match place {
             Some(FilePlace::Hidden { path, prefix, .. }) => MissingPaths {
                 patterns: vec![format!("{path}/**")],
-                regex: format!("^{path}/(.*)$"),
+                regex: match &location.content.first_file {
+                    Some(file) => format!("^{path}{}$", file.regex("(.*)")),
+                    None => format!("^{path}/(.*)$"),
+                },
                 folder: path.clone(),
                 uri: format!("{}/$1", prefix.trim_end_matches('/')),
             },
@@ -235,9 +223,6 @@ impl FallbackWriter<'_> {
         if !has_folders && !files.is_empty() && !last.starts_with('=') {
             differ("folders are redirected to their path with a slash");
         }
-        if !files.iter().any(|it| it == "$uri") {
-            differ("a file at the requested path is sent first: deny those that must not be");
-        }
         let content = &self.location().content;
         let is_handled = content.fastcgi.is_some() || content.proxy.is_some();
         match last.strip_prefix('=') {
@@ -266,7 +251,10 @@ impl FallbackWriter<'_> {
             );
             match self.paths.file_target(file) {
                 _ if is_script || file == "$uri" => {}
-                _ if file == "$uri/" => comes_after_folders = true,
+                _ if file == "$uri/" => {
+                    comes_after_folders = true;
+                    self.write_folders(translation, document);
+                }
                 Some(to) => {
                     let regex = &self.paths.regex;
                     let table = rewrite_table("regex", regex, &to, comes_after_folders, self.entry);
@@ -279,6 +267,28 @@ impl FallbackWriter<'_> {
                     .note_difference(self.entry, &format!("{file} is not looked for")),
             }
         }
+    }
+
+    /// Writes the rewrite to the folder at the requested path, from the file that was looked for before.
+    fn write_folders(&self, translation: &mut Translation, document: &mut ConfigDocument) {
+        let Some(file) = &self.location().content.first_file else {
+            return;
+        };
+        let try_files = self.location().content.try_files.as_ref();
+        let last = try_files.and_then(|it| it.value.last());
+        // One rewrite applies to a missing file, so that of the last argument would be lost.
+        let is_last = last.is_some_and(|it| it.starts_with('=') || is_file_path(it));
+        if !is_last || file.is_fixed() {
+            let report = &mut translation.report;
+            report.note_difference(self.entry, "$uri/ is not looked for");
+            return;
+        }
+        // nginx looks for the index file of a folder as for any other path of the location: there is only the redirect to the
+        // path with a slash.
+        let folder = &self.paths.folder;
+        let regex = format!("^{folder}{}$", file.regex("(.*[^/])"));
+        let to = format!("{folder}/$1");
+        document.push(rewrite_table("regex", &regex, &to, true, self.entry));
     }
 
     /// Writes the rewrites of a named location: `location @rules { rewrite ^/(.*)$ /index.php?q=$1 last; }`. Its handler is a
@@ -312,18 +322,32 @@ impl FallbackWriter<'_> {
                 translation.report.change(change.entry, outcome);
                 continue;
             }
-            let change = PathChange {
-                is_missing: true,
-                ..change.clone()
-            };
             let front = if change.stays { &*folder } else { "" };
-            let located = LocatedChange {
-                server: self.server,
-                index: Some(self.index),
-                change: &change,
-            };
-            write_change(located, front, translation, document);
+            for change in self.missing_changes(change) {
+                let located = LocatedChange {
+                    server: self.server,
+                    index: Some(self.index),
+                    change: &change,
+                };
+                write_change(located, front, translation, document);
+            }
         }
+    }
+
+    /// A rewrite for missing files, after those for paths behind the names of scripts: their route would take these from it.
+    fn missing_changes(&self, change: &PathChange) -> Vec<PathChange> {
+        let regexes = missing_paths(&self.layout.path_infos, self.index).into_iter();
+        let behind_scripts = regexes.map(|regex| {
+            let mut change = change.clone();
+            let paths = quoted(&format!("$path=~{regex}"));
+            change.conditions.require("variable", paths);
+            change
+        });
+        let missing = PathChange {
+            is_missing: true,
+            ..change.clone()
+        };
+        behind_scripts.chain([missing]).collect()
     }
 
     /// Writes the fallback to a path: that to a script is a rewrite, one to a file a rule.
@@ -382,10 +406,21 @@ impl FallbackWriter<'_> {
             [pattern] if !to.contains("$1") => ("from", pattern),
             _ => ("regex", &self.paths.regex),
         };
+        // A route for scripts would take these paths from a rewrite for missing files.
+        for regex in missing_paths(&self.layout.path_infos, self.index) {
+            let table = rewrite_table(key, from, &to, false, self.entry);
+            let paths = quoted(&format!("$path=~{regex}"));
+            document.push(table.key("variable", paths));
+        }
         let table = rewrite_table(key, from, &to, true, self.entry);
         let except = one_or_list(paths_without_rewrite(self.server, self.index));
         document.push(table.optional_key("not", except));
     }
+}
+
+/// Whether the last argument of `try_files` is a file, which a fallback sends.
+fn is_file_path(last: &str) -> bool {
+    last.starts_with('/') && last != "/" && !last.contains(['?', '$']) && !last.ends_with(".php")
 }
 
 /// The way to translate a rewrite of a named location by hand, if it has no equal.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::located_change::paths_without_rewrite;
 use super::opened_paths::{handler_keys, handler_patterns};
 use super::origins::{PassUrl, route_origin};
+use super::path_infos::routed_elsewhere;
 use crate::document::{ConfigDocument, ConfigTable};
 use crate::nginx::condition_keys::ConditionKeys;
 use crate::nginx::level::Translation;
@@ -45,6 +46,23 @@ pub fn write_routes(
         };
         let mut keys = handler_keys(server, location).unwrap_or_default();
         except.into_iter().for_each(|it| keys.except(it));
+        for regex in routed_elsewhere(server, index) {
+            keys.except_path(&regex);
+        }
+        for pass in &location.content.conditional_passes {
+            let handler = &pass.handler(location);
+            let mut keys = keys.clone();
+            keys.extend(&pass.conditions);
+            let route = RouteWriter {
+                server,
+                location,
+                handler,
+                is_missing: false,
+                keys,
+                kept_folder: None,
+            };
+            route.write_origin(translation, origins, document);
+        }
         let route = RouteWriter {
             server,
             location,
