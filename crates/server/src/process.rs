@@ -49,6 +49,7 @@ use crate::running_server::{RunningServer, lock, update_applications};
 use crate::saved_changes::SavedChanges;
 use crate::start_settings::StartSettings;
 use crate::upgrade::control::UpgradeControl;
+use crate::upgrade::deny_forwarding::{self, DenyForwarder};
 use crate::upgrade::messages::ToSuccessor;
 use crate::upgrade::predecessor::Predecessor;
 use crate::upgrade::takeover_gate::TakeoverGate;
@@ -161,8 +162,9 @@ pub fn run(mut config: Config, mut start: ServerStart<'_>) -> Result<(), String>
     let has_waiting_applications = start_applications(&running, predecessor.as_ref(), &is_ending)?;
     if let Some(predecessor) = predecessor {
         take_over(predecessor, &running, &helpers)?;
+        let forwarder = forward_deny_list(predecessor, &running);
         let mut taken = lock(&running);
-        taken.deny_forwarder = Some(Arc::new(predecessor.deny_forwarder()));
+        taken.deny_forwarder = forwarder;
         taken.lock_changes();
         drop(taken);
         // From here on this process must serve, if need be without commands.
@@ -279,6 +281,23 @@ fn start_applications(
     let is_useless = || predecessor.is_some_and(Predecessor::has_ended);
     update_applications(running, &free, || is_ending() || is_useless())?;
     Ok(free.len() < all.len())
+}
+
+/// Sends the deny list in force to the processes that this one replaces. This process must serve in any case, so a failure
+/// is only logged.
+fn forward_deny_list(
+    predecessor: &Predecessor,
+    running: &Arc<Mutex<RunningServer>>,
+) -> Option<Arc<DenyForwarder>> {
+    let list = running.clone();
+    let read = move || deny_forwarding::parts_in_force(&list);
+    let started = DenyForwarder::start(predecessor.channels(), read);
+    let log = |error: &std::io::Error| {
+        lock(running).logger.error(format_args!(
+            "addresses that are denied from now on keep their connections to earlier processes: no thread: {error}"
+        ));
+    };
+    started.inspect_err(log).ok()
 }
 
 /// Creates the state that all threads share. The workers start later.

@@ -15,6 +15,7 @@ use rustix::event::{PollFd, PollFlags};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::deny_forwarding::DenyListPart;
 use crate::deny_list::DenyRecord;
 use crate::saved_changes::ChangedServer;
 
@@ -102,10 +103,8 @@ pub enum ToPredecessor {
     Ready(ReadyReport),
     /// The successor can't start, for this reason.
     Failed(String),
-    /// Some entries of the deny list in force, after the handover.
-    Denied(Vec<DenyRecord>),
-    /// The entries before this message are the whole list.
-    DenyListComplete,
+    /// A part of the deny list in force, after the handover.
+    DenyList(DenyListPart),
 }
 
 /// The report of a successor that is ready.

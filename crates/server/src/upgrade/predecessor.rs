@@ -19,7 +19,6 @@ use lowroad_tls_listener::QuicIdentity;
 use crate::deny_list::{DenyList, DenyRecord};
 use crate::init::InitLink;
 
-use super::deny_forwarding::DenyForwarder;
 use super::messages::{
     HandoverChannel, ReadyReport, RunningApplication, ToPredecessor, ToSuccessor,
 };
@@ -211,14 +210,10 @@ impl Predecessor {
         DenyList::from_records(&self.denied)
     }
 
-    /// Sends later deny lists to the predecessor, and to those before it.
-    pub fn deny_forwarder(&self) -> DenyForwarder {
+    /// The channels to the predecessor, and to the processes before it.
+    pub fn channels(&self) -> Vec<HandoverChannel> {
         let own = [self.channel.clone()];
-        DenyForwarder::new(
-            own.into_iter()
-                .chain(self.earlier.iter().cloned())
-                .collect(),
-        )
+        own.into_iter().chain(self.earlier.clone()).collect()
     }
 
     /// Whether the predecessor has ended, so that this process must end, too.
