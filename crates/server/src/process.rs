@@ -11,6 +11,7 @@ mod privileged_parts;
 pub mod worker_threads;
 
 use std::fs::File;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Sender, channel};
@@ -26,7 +27,7 @@ use lowroad_engine::helper_pool::HelperPool;
 use lowroad_files::file_fetcher::FileFetcher;
 use lowroad_files::file_loader::FileLoader;
 use lowroad_handler::secrets;
-use lowroad_log::{ErrorLogger, LogLevel};
+use lowroad_log::LogLevel;
 use lowroad_privileges::starter::ProgramStart;
 use lowroad_privileges::thread_filter::ThreadFilter;
 use lowroad_routes::applications::ApplicationSet;
@@ -91,7 +92,9 @@ pub fn run(mut config: Config, mut start: ServerStart<'_>) -> Result<(), String>
         disk_folder,
         level_processes,
     } = PrivilegedParts::open(&config, &mut start)?;
-    withdraw_http3(&mut config, &shared.listeners, &shared.logger);
+    for warning in withdraw_http3(&mut config, &shared.listeners) {
+        shared.logger.warn(format_args!("{warning}"));
+    }
     let ServerStart {
         source,
         front,
@@ -257,14 +260,14 @@ fn apply_saved(running: &RunningServer, saved: &SavedChanges) {
     }
 }
 
-/// Warns about addresses that TCP alone serves, and advertises no HTTP/3 there.
-pub fn withdraw_http3(config: &mut Config, listeners: &ListenerSet, logger: &ErrorLogger) {
-    for (address, reason) in listeners.without_datagrams() {
-        logger.warn(format_args!(
-            "no HTTP/3 at {address}, since its UDP port can't be used: {reason}"
-        ));
+/// Makes TCP alone serve the addresses with unusable UDP ports, so that HTTP/3 is not advertised there. Returns warnings about
+/// them.
+pub fn withdraw_http3(config: &mut Config, listeners: &ListenerSet) -> Vec<String> {
+    let withdraw = |(address, reason): &(SocketAddr, String)| {
         config.withdraw_http3(*address);
-    }
+        format!("no HTTP/3 at {address}, since its UDP port can't be used: {reason}")
+    };
+    listeners.without_datagrams().iter().map(withdraw).collect()
 }
 
 /// Starts the supervised applications, except those that the predecessor runs. Returns whether there are any of these.

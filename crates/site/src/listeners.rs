@@ -29,6 +29,9 @@ const CLOSING_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pause between two probes of an address that is being closed.
 const PROBE_PAUSE: Duration = Duration::from_millis(10);
 
+/// The reason for which a UDP port can't be used while a process that this one has replaced receives from it.
+const OCCUPIED: &str = "the process before the upgrade receives there until its last connection has ended; then reload again";
+
 /// The listeners of all sites.
 #[derive(Clone, Default)]
 pub struct ListenerSet {
@@ -44,6 +47,9 @@ pub struct ListenerSet {
     datagrams: Vec<ListenerId>,
     /// The configured addresses at which HTTP/3 is impossible, and the reasons.
     without_datagrams: Vec<(SocketAddr, String)>,
+    /// The addresses from which processes that this one has replaced receive datagrams. Sockets of this process would get some
+    /// of those of their connections, and they some of its new ones.
+    occupied_datagrams: Vec<SocketAddr>,
     /// The owner of datagram sockets, if the process was started as another user.
     pub datagram_owner: Option<u32>,
     /// No process of this server has UDP ports yet, so that a port in use belongs to another program.
@@ -197,7 +203,7 @@ impl ListenerSet {
             let earlier = origin.map_or(Ok(None), |origin| handed.take(origin, workers));
             let ports = earlier.and_then(|ports| match ports {
                 Some(ports) => Ok(ports),
-                None => self.open_port(address, workers),
+                None => self.open_port(address, workers, handed),
             });
             match ports {
                 Ok(ports) => {
@@ -219,10 +225,33 @@ impl ListenerSet {
                 }
             }
         }
+        self.occupied_datagrams.extend(handed.occupied());
         Ok(new_sockets)
     }
 
-    fn open_port(&self, address: SocketAddr, workers: usize) -> io::Result<Vec<PortSockets>> {
+    /// The addresses from which processes that this one has replaced receive datagrams.
+    pub fn occupied_datagrams(&self) -> &[SocketAddr] {
+        &self.occupied_datagrams
+    }
+
+    /// Makes all addresses available to [`ListenerSet::open_datagrams`]: the processes that this one has replaced have ended.
+    pub fn release_occupied(&mut self) {
+        self.occupied_datagrams.clear();
+    }
+
+    fn open_port(
+        &self,
+        address: SocketAddr,
+        workers: usize,
+        handed: &HandedDatagrams,
+    ) -> io::Result<Vec<PortSockets>> {
+        let occupied = self.occupied_datagrams.iter().copied();
+        if occupied
+            .chain(handed.occupied())
+            .any(|it| datagrams::overlap(it, address))
+        {
+            return Err(io::Error::other(OCCUPIED));
+        }
         // A wildcard address of this server may have the port, too.
         let is_own = self
             .http3_addresses()

@@ -28,6 +28,8 @@ pub enum ToSuccessor {
     DatagramSocket(SocketLabel),
     /// The sending end of a relay to a worker of the process with this number comes with this message.
     DatagramRelay(SocketLabel, u8),
+    /// An earlier process receives datagrams at this address.
+    OccupiedDatagrams(SocketAddr),
     /// The identity of QUIC.
     Quic(PassedIdentity),
     /// The listening socket of `[admin] listen` comes with this message.

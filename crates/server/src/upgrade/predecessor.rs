@@ -124,6 +124,9 @@ impl Predecessor {
                         self.datagrams.add_relay(label.origin, relay);
                     }
                 }
+                (ToSuccessor::OccupiedDatagrams(address), _) => {
+                    self.datagrams.add_occupied(address);
+                }
                 (ToSuccessor::Quic(identity), _) => self.quic = identity.get(),
                 (ToSuccessor::AdminSocket(address), Some(socket)) => {
                     self.admin = Some((address, ListenSocket::take_over(socket)?));
