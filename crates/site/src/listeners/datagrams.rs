@@ -81,7 +81,11 @@ impl HandedDatagrams {
             return Ok(None);
         }
         self.taken.push(origin);
-        distribute(port.sockets, port.relays.into(), workers).map(Some)
+        let mut ports = distribute(port.sockets, port.relays.into(), workers)?;
+        for port in &mut ports {
+            port.is_activated = origin.is_activated();
+        }
+        Ok(Some(ports))
     }
 
     /// The addresses with taken sockets. Closes the others in this process.
@@ -112,6 +116,18 @@ pub(super) fn open(
     (0..workers)
         .map(|_| DatagramSocket::open(address, owner).map(PortSockets::from))
         .collect()
+}
+
+/// Distributes the socket of a supervisor over the workers: one receives for all.
+pub(super) fn distribute_adopted(
+    socket: DatagramSocket,
+    workers: usize,
+) -> io::Result<Vec<PortSockets>> {
+    let mut ports = distribute(vec![socket], Arc::default(), workers)?;
+    for port in &mut ports {
+        port.is_activated = true;
+    }
+    Ok(ports)
 }
 
 /// Distributes the sockets of an address over the workers, of which there may be more or fewer.
