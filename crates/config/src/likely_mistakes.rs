@@ -166,6 +166,7 @@ fn sent_host<'c>(
     url_host: &'c str,
 ) -> SentHost<'c> {
     if let Some(host) = &route.request.host {
+        // Other texts with variables may name any host.
         return match host.parts() {
             [TemplatePart::Text(host)] => SentHost::Known(host),
             [TemplatePart::Variable(Variable::Host | Variable::Authority)] => SentHost::Client,
@@ -184,6 +185,7 @@ fn takes_host(site: &SiteConfig, host: &SentHost<'_>) -> bool {
     match host {
         SentHost::Client => true,
         SentHost::Known(host) => {
+            // Names of sites have no port and are in lower case.
             let name = host_name(host).to_ascii_lowercase();
             site.names.iter().any(|it| it.includes(name.as_bytes()))
         }

@@ -253,6 +253,7 @@ fn prepare(running: &RunningServer, mut config: Config) -> Result<PreparedConfig
     // Sockets are opened first, because this fails most often, for example if a port is in use.
     let workers = running.workers.len();
     let new_sockets = listeners.open(&config, workers)?;
+    // Empty once all processes before this one have ended.
     if running.occupied_datagrams().is_empty() {
         listeners.release_occupied();
     }

@@ -184,6 +184,7 @@ pub(super) fn draining_processes(path: &Path) -> Result<u64, String> {
         .map_err(|error| connect_failure(path, &error))?;
     let text = response.into_text()?;
     let mut lines = text.lines().filter_map(|line| line.trim().split_once(' '));
+    // Versions without this line can't tell, so their drains must not seem to be over.
     let count = lines.find(|(name, _)| *name == DRAINING_PROCESSES);
     let count = count.and_then(|(_, value)| value.trim().parse().ok());
     count.ok_or_else(|| format!("{}: another version of Lowroad", path.display()))

@@ -40,6 +40,7 @@ fn wait_for_end(path: &Path, timeout: Duration) -> Result<UpgradeOutcome, String
         if draining == 0 {
             return Ok(UpgradeOutcome::Done);
         }
+        // The upgrade itself has succeeded, so this is no failure.
         if started.elapsed() >= timeout {
             terminal_output::note(format_args!(
                 "{} still drain after {} s",

@@ -182,6 +182,7 @@ impl UpgradeControl {
 fn continue_serving(running: &mut RunningServer) {
     running.upgrades_failed += 1;
     running.is_handing_over = false;
+    // Lists were held back for the successor.
     if let Some(forwarder) = &running.deny_forwarder {
         forwarder.notify();
     }

@@ -129,6 +129,7 @@ impl PredecessorLink {
     fn send(&self, part: DenyListPart) -> Result<(), MessageError> {
         let message = ToPredecessor::DenyList(part);
         loop {
+            // The timeout of the channel ends a send now and then, so that a newer list replaces this one.
             match self.channel.send(&message, None) {
                 Err(MessageError::NotReady) if !*self.lock_changed() => {}
                 sent => return sent,
@@ -217,6 +218,7 @@ impl IncomingList {
         if part.read_us < self.read_us {
             return None;
         }
+        // The rest of the earlier list will not come, or is out of date.
         if part.read_us > self.read_us {
             self.records.clear();
             self.read_us = part.read_us;

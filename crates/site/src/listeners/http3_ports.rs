@@ -55,6 +55,7 @@ impl ListenerSet {
             });
             match ports {
                 Ok(ports) => {
+                    // The workers close theirs when a reload turns HTTP/3 off.
                     if origin.is_some_and(|it| it.is_activated()) {
                         self.keep_adopted(address, &ports)?;
                     }
@@ -92,6 +93,7 @@ impl ListenerSet {
         workers: usize,
         handed: &HandedDatagrams,
     ) -> io::Result<Vec<PortSockets>> {
+        // Another socket would share the port with the supervisor's, which gets a part of the datagrams.
         if !self.adopted.is_empty() {
             return self.share_adopted(address, workers);
         }
