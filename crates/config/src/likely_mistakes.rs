@@ -2,12 +2,14 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use lowroad_variables::{TemplatePart, Variable};
+
 use crate::reader::{ConfigSource, KeyPosition};
 use crate::site_marks::SiteMarks;
 use crate::unreachable::may_overlap;
 use crate::{
-    ClassConfig, ClientAuthConfig, OriginUrl, ProcessConfig, RequestConditions, RouteTo,
-    RuleAction, SiteConfig, SiteName,
+    ClassConfig, ClientAuthConfig, OriginConfig, OriginHost, OriginUrl, ProcessConfig,
+    RequestConditions, RouteConfig, RouteTo, RuleAction, SiteConfig, SiteName,
 };
 
 /// Warns of likely mistakes in sites.
@@ -115,10 +117,6 @@ fn warn_of_loops(
             let OriginUrl::Http { host, port, .. } = &server.url else {
                 continue;
             };
-            let host = match host.as_str() {
-                "localhost" => Some(IpAddr::from([127, 0, 0, 1])),
-                other => other.parse::<IpAddr>().ok(),
-            };
             let is_own = |ip: IpAddr| {
                 site.addresses().any(|own| {
                     // A socket of `[::]` accepts IPv4, too.
@@ -128,7 +126,8 @@ fn warn_of_loops(
                     own.port() == *port && *port != 0 && is_address && !is_shared(*own)
                 })
             };
-            if host.is_some_and(is_own) {
+            let is_loop = takes_host(site, &sent_host(route, origin, host));
+            if is_loop && loop_address(host).is_some_and(is_own) {
                 source.warn(
                     &marks.handler,
                     format!(
@@ -139,5 +138,66 @@ fn warn_of_loops(
                 );
             }
         }
+    }
+}
+
+/// The address of a URL's host, if it is known without a lookup.
+fn loop_address(host: &str) -> Option<IpAddr> {
+    match host {
+        "localhost" => Some(IpAddr::from([127, 0, 0, 1])),
+        other => other.parse().ok(),
+    }
+}
+
+/// The Host field of requests to an origin.
+enum SentHost<'c> {
+    /// That of the client, so that a site of this server has it.
+    Client,
+    /// This one.
+    Known(&'c str),
+    /// The request decides.
+    Variable,
+}
+
+/// The Host field of requests to the server with the host `url_host`.
+fn sent_host<'c>(
+    route: &'c RouteConfig,
+    origin: &'c OriginConfig,
+    url_host: &'c str,
+) -> SentHost<'c> {
+    if let Some(host) = &route.request.host {
+        // Other texts with variables may name any host.
+        return match host.parts() {
+            [TemplatePart::Text(host)] => SentHost::Known(host),
+            [TemplatePart::Variable(Variable::Host | Variable::Authority)] => SentHost::Client,
+            _ => SentHost::Variable,
+        };
+    }
+    match &origin.host {
+        OriginHost::Client => SentHost::Client,
+        OriginHost::Origin => SentHost::Known(url_host),
+        OriginHost::Name(name) => SentHost::Known(name),
+    }
+}
+
+/// Whether a site that is alone at its address answers requests with this Host. It refuses other hosts with 421.
+fn takes_host(site: &SiteConfig, host: &SentHost<'_>) -> bool {
+    match host {
+        SentHost::Client => true,
+        SentHost::Known(host) => {
+            // Names of sites have no port and are in lower case.
+            let name = host_name(host).to_ascii_lowercase();
+            site.names.iter().any(|it| it.includes(name.as_bytes()))
+        }
+        SentHost::Variable => false,
+    }
+}
+
+/// The name of a Host field, without its port.
+fn host_name(host: &str) -> &str {
+    let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
+    match host.rsplit_once(':') {
+        Some((name, port)) if is_port(port) => name,
+        _ => host,
     }
 }

@@ -73,8 +73,12 @@ fn all_examples_of_reference_are_valid() {
     let examples: Vec<_> = examples.collect();
     assert!(examples.len() >= 30, "{} examples", examples.len());
     for (page, text) in examples {
-        if let Err(problems) = parse(text, Path::new(page)) {
-            panic!("{}\n{text}", problems[0]);
+        match parse(text, Path::new(page)) {
+            Err(problems) => panic!("{}\n{text}", problems[0]),
+            Ok(config) => {
+                let warning = config.document.warnings.first();
+                assert!(warning.is_none(), "{warning:?}\n{text}");
+            }
         }
     }
 }

@@ -137,6 +137,8 @@ pub struct PortSockets {
     pub others: Vec<DatagramSocket>,
     /// There are workers that do not receive, so new connections are distributed by this one.
     pub is_spread: bool,
+    /// The supervisor of services has bound the socket, so that none is opened in its place later.
+    pub is_activated: bool,
     /// The processes that this one has replaced.
     pub relays: Arc<[DatagramRelay]>,
 }
@@ -148,6 +150,7 @@ impl From<DatagramSocket> for PortSockets {
             is_receiving: true,
             others: Vec::new(),
             is_spread: false,
+            is_activated: false,
             relays: Arc::default(),
         }
     }

@@ -306,7 +306,7 @@ impl IoDriver for EpollDriver {
     }
 
     fn unix_ms(&self) -> u64 {
-        to_ms(clock_gettime(ClockId::RealtimeCoarse))
+        system_calls::unix_ms()
     }
 
     fn open_listener(&mut self, id: ListenerId, listener: ListenSocket) -> io::Result<()> {
@@ -661,16 +661,13 @@ fn peer_of(address: Option<rustix::net::SocketAddrAny>) -> (IpAddr, u16) {
 
 fn monotonic_ms() -> u64 {
     // The coarse clock needs no read of the hardware's counter; its resolution is the kernel's tick.
-    to_ms(clock_gettime(ClockId::MonotonicCoarse))
+    let time = clock_gettime(ClockId::MonotonicCoarse);
+    (time.tv_sec as u64) * 1000 + (time.tv_nsec as u64) / 1_000_000
 }
 
 fn monotonic_us() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     (time.tv_sec as u64) * 1_000_000 + (time.tv_nsec as u64) / 1000
-}
-
-fn to_ms(time: rustix::time::Timespec) -> u64 {
-    (time.tv_sec as u64) * 1000 + (time.tv_nsec as u64) / 1_000_000
 }
 
 #[cfg(test)]

@@ -80,6 +80,18 @@ impl Drop for FileMapping {
     }
 }
 
+/// The wall clock in ms, as of the kernel's last tick. Read through the C library, like that of the helper threads, so that
+/// a preloaded library can step the clock of the whole process.
+pub fn unix_ms() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the call writes a time to the structure, and nothing else. It can't fail for a clock that exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &raw mut time) };
+    (time.tv_sec as u64) * 1000 + (time.tv_nsec as u64) / 1_000_000
+}
+
 /// The number of bytes in a socket's send queue (`SIOCOUTQ`); 0 if the kernel refuses the query. For TCP these are
 /// unsent and unacknowledged bytes; for a Unix socket, the kernel memory of bytes that the peer has not read.
 pub fn unread_len(socket: impl AsFd) -> usize {

@@ -27,6 +27,7 @@ mod request_body;
 mod resources;
 pub mod server_search;
 pub mod service;
+pub mod upgrade_command;
 
 pub use counters::AdminCounters;
 
@@ -36,5 +37,5 @@ pub use counters::AdminCounters;
 )]
 pub use commands::{
     EVERY_SERVER, PurgeFailure, ServerFilter, explanation, maintenance, print_explanation,
-    print_status, reload, request_purge, running_config, status_values, statuses, stop, upgrade,
+    print_status, reload, request_purge, running_config, status_values, statuses, stop,
 };

@@ -76,6 +76,7 @@ use lowroad_handler::memory::CountingAllocator;
 use lowroad_privileges::starter::{self, ProgramStart};
 
 use admin::origin_commands::OriginOutcome;
+use admin::upgrade_command::UpgradeOutcome;
 use cli::{CliCommand, CommandLine};
 use process::ServerStart;
 use upgrade::predecessor::Predecessor;
@@ -185,7 +186,12 @@ fn run(command: CliCommand) -> ExitCode {
             changed => changed.map(|_| ()),
         },
         CliCommand::Deny(args) => admin::deny_commands::run(&args),
-        CliCommand::Upgrade(args) => admin::upgrade(&args.server),
+        CliCommand::Upgrade(args) => match admin::upgrade_command::run(&args) {
+            Ok(UpgradeOutcome::StillDraining) => {
+                return ExitCode::from(config_check::WARNINGS_CODE);
+            }
+            upgraded => upgraded.map(|_| ()),
+        },
         CliCommand::Stop(args) => admin::stop(&args),
         CliCommand::Image { image } => image::run(&image),
         #[cfg(feature = "modules")]

@@ -11,6 +11,7 @@ mod privileged_parts;
 pub mod worker_threads;
 
 use std::fs::File;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Sender, channel};
@@ -26,7 +27,7 @@ use lowroad_engine::helper_pool::HelperPool;
 use lowroad_files::file_fetcher::FileFetcher;
 use lowroad_files::file_loader::FileLoader;
 use lowroad_handler::secrets;
-use lowroad_log::{ErrorLogger, LogLevel};
+use lowroad_log::LogLevel;
 use lowroad_privileges::starter::ProgramStart;
 use lowroad_privileges::thread_filter::ThreadFilter;
 use lowroad_routes::applications::ApplicationSet;
@@ -49,6 +50,7 @@ use crate::running_server::{RunningServer, lock, update_applications};
 use crate::saved_changes::SavedChanges;
 use crate::start_settings::StartSettings;
 use crate::upgrade::control::UpgradeControl;
+use crate::upgrade::deny_forwarding::{self, DenyForwarder};
 use crate::upgrade::messages::ToSuccessor;
 use crate::upgrade::predecessor::Predecessor;
 use crate::upgrade::takeover_gate::TakeoverGate;
@@ -90,7 +92,9 @@ pub fn run(mut config: Config, mut start: ServerStart<'_>) -> Result<(), String>
         disk_folder,
         level_processes,
     } = PrivilegedParts::open(&config, &mut start)?;
-    withdraw_http3(&mut config, &shared.listeners, &shared.logger);
+    for warning in withdraw_http3(&mut config, &shared.listeners) {
+        shared.logger.warn(format_args!("{warning}"));
+    }
     let ServerStart {
         source,
         front,
@@ -161,8 +165,9 @@ pub fn run(mut config: Config, mut start: ServerStart<'_>) -> Result<(), String>
     let has_waiting_applications = start_applications(&running, predecessor.as_ref(), &is_ending)?;
     if let Some(predecessor) = predecessor {
         take_over(predecessor, &running, &helpers)?;
+        let forwarder = forward_deny_list(predecessor, &running);
         let mut taken = lock(&running);
-        taken.deny_forwarder = Some(Arc::new(predecessor.deny_forwarder()));
+        taken.deny_forwarder = forwarder;
         taken.lock_changes();
         drop(taken);
         // From here on this process must serve, if need be without commands.
@@ -255,14 +260,14 @@ fn apply_saved(running: &RunningServer, saved: &SavedChanges) {
     }
 }
 
-/// Warns about addresses that TCP alone serves, and advertises no HTTP/3 there.
-pub fn withdraw_http3(config: &mut Config, listeners: &ListenerSet, logger: &ErrorLogger) {
-    for (address, reason) in listeners.without_datagrams() {
-        logger.warn(format_args!(
-            "no HTTP/3 at {address}, since its UDP port can't be used: {reason}"
-        ));
+/// Makes TCP alone serve the addresses with unusable UDP ports, so that HTTP/3 is not advertised there. Returns warnings about
+/// them.
+pub fn withdraw_http3(config: &mut Config, listeners: &ListenerSet) -> Vec<String> {
+    let withdraw = |(address, reason): &(SocketAddr, String)| {
         config.withdraw_http3(*address);
-    }
+        format!("no HTTP/3 at {address}, since its UDP port can't be used: {reason}")
+    };
+    listeners.without_datagrams().iter().map(withdraw).collect()
 }
 
 /// Starts the supervised applications, except those that the predecessor runs. Returns whether there are any of these.
@@ -279,6 +284,23 @@ fn start_applications(
     let is_useless = || predecessor.is_some_and(Predecessor::has_ended);
     update_applications(running, &free, || is_ending() || is_useless())?;
     Ok(free.len() < all.len())
+}
+
+/// Sends the deny list in force to the processes that this one replaces. This process must serve in any case, so a failure
+/// is only logged.
+fn forward_deny_list(
+    predecessor: &Predecessor,
+    running: &Arc<Mutex<RunningServer>>,
+) -> Option<Arc<DenyForwarder>> {
+    let list = running.clone();
+    let read = move || deny_forwarding::parts_in_force(&list);
+    let started = DenyForwarder::start(predecessor.channels(), read);
+    let log = |error: &std::io::Error| {
+        lock(running).logger.error(format_args!(
+            "addresses that are denied from now on keep their connections to earlier processes: no thread: {error}"
+        ));
+    };
+    started.inspect_err(log).ok()
 }
 
 /// Creates the state that all threads share. The workers start later.

@@ -253,9 +253,13 @@ fn prepare(running: &RunningServer, mut config: Config) -> Result<PreparedConfig
     // Sockets are opened first, because this fails most often, for example if a port is in use.
     let workers = running.workers.len();
     let new_sockets = listeners.open(&config, workers)?;
+    // Empty once all processes before this one have ended.
+    if running.occupied_datagrams().is_empty() {
+        listeners.release_occupied();
+    }
     let mut no_datagrams = HandedDatagrams::default();
     let new_datagrams = listeners.open_datagrams(&config, workers, &mut no_datagrams)?;
-    process::withdraw_http3(&mut config, &listeners, &running.logger);
+    let withdrawn = process::withdraw_http3(&mut config, &listeners);
     let handler_set = running.handler_runtime.open(&config)?;
     let tls = TlsListeners::reload(&config, &running.logger, &running.tls)?;
     let sites = SiteTable::new(
@@ -268,6 +272,7 @@ fn prepare(running: &RunningServer, mut config: Config) -> Result<PreparedConfig
     let sites = sites.map_err(|error| error.to_string())?;
     // Warnings do not prevent the configuration from being used.
     let warnings = config.document.warnings.iter().map(ToString::to_string);
+    let warnings = withdrawn.into_iter().chain(warnings);
     let warnings: Vec<String> = warnings.chain(sites.faults()).collect();
     for warning in &warnings {
         running.logger.warn(format_args!("{warning}"));

@@ -1,5 +1,6 @@
 //! The shared state of a running server: admin operations read it, a reload changes it.
 
+use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -118,6 +119,20 @@ impl RunningServer {
             level.set_denied(&self.deny);
         }
         self.deny.post(&self.workers)
+    }
+
+    /// The number of processes that this one has replaced and that have not ended.
+    pub fn draining_processes(&self) -> usize {
+        let forwarder = self.deny_forwarder.as_ref();
+        forwarder.map_or(0, |it| it.open_channels().len())
+    }
+
+    /// The addresses from which processes that this one has replaced receive datagrams.
+    pub fn occupied_datagrams(&self) -> Vec<SocketAddr> {
+        match self.draining_processes() {
+            0 => Vec::new(),
+            _ => self.listeners.occupied_datagrams().to_vec(),
+        }
     }
 
     /// Takes the lock of the file of saved changes.

@@ -7,6 +7,9 @@ use lowroad_store::clock;
 
 use crate::running_server::RunningServer;
 
+/// The name of the number of processes that this one has replaced and that have not ended.
+pub const DRAINING_PROCESSES: &str = "draining_processes";
+
 /// The counters since the server's start.
 pub fn status(running: &RunningServer) -> String {
     let mut out = format!("lowroad {}\n", env!("CARGO_PKG_VERSION"));
@@ -37,6 +40,8 @@ pub fn status(running: &RunningServer) -> String {
         "open",
         &format!("{} connections", running.admission.open()),
     );
+    let draining = running.draining_processes();
+    line(&mut out, DRAINING_PROCESSES, &draining.to_string());
     let entries = running.deny.len(clock::unix_s());
     line(&mut out, "deny_list_entries", &entries.to_string());
     add_up(

@@ -10,7 +10,7 @@
 //!  LevelReleased ─────────────────────► attaches its level in the kernel
 //!  DatagramsReleased ─────────────────► receives datagrams, and relays those of the predecessor's connections
 //!  closes its listeners, drains         answers
-//!                    ◄───────────────── Denied, DenyListComplete, whenever the list changes
+//!                    ◄───────────────── DenyList, whenever the list changes
 //! ```
 //! Until `Proceed` the predecessor is unchanged, and refuses changes by operators, which the successor would not know. Both
 //! processes have the same listening sockets, so the connections that wait in them reach either process. The disk cache and

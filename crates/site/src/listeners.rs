@@ -3,6 +3,7 @@
 mod addresses;
 mod datagrams;
 mod handed_sockets;
+mod http3_ports;
 mod socket_activation;
 
 use std::collections::HashMap;
@@ -13,15 +14,14 @@ use std::time::{Duration, Instant};
 
 use lowroad_config::{self as config, Config};
 use lowroad_engine::ListenerId;
-use lowroad_engine::datagram_socket::PortSockets;
 use lowroad_engine::listener::{ListenSocket, probe};
 use rustix::io::Errno;
 
 pub use addresses::ListenerAddresses;
 pub use datagrams::{HandedDatagrams, NewDatagrams};
 pub use handed_sockets::{HandedSockets, SocketLabel, SocketOrigin};
-use socket_activation::AdoptedSocket;
 pub use socket_activation::ListenerScheme;
+use socket_activation::{ActivatedSockets, AdoptedDatagrams, AdoptedSocket};
 
 /// The time within which workers must have closed a listener; a reload that needs the address again waits this long at
 /// most.
@@ -36,6 +36,8 @@ pub struct ListenerSet {
     pub ids: HashMap<SocketAddr, ListenerId>,
     /// Sockets passed by the supervisor; if there are any, configured addresses are not opened.
     adopted: Vec<AdoptedSocket>,
+    /// UDP sockets passed by the supervisor.
+    adopted_datagrams: Vec<AdoptedDatagrams>,
     /// The actual addresses, in which the kernel has replaced port 0.
     pub addresses: Vec<(ListenerId, SocketAddr)>,
     /// Recently closed addresses, and the time until which workers may still accept connections there.
@@ -44,6 +46,9 @@ pub struct ListenerSet {
     datagrams: Vec<ListenerId>,
     /// The configured addresses at which HTTP/3 is impossible, and the reasons.
     without_datagrams: Vec<(SocketAddr, String)>,
+    /// The addresses from which processes that this one has replaced receive datagrams. Sockets of this process would get some
+    /// of those of their connections, and they some of its new ones.
+    occupied_datagrams: Vec<SocketAddr>,
     /// The owner of datagram sockets, if the process was started as another user.
     pub datagram_owner: Option<u32>,
     /// No process of this server has UDP ports yet, so that a port in use belongs to another program.
@@ -174,98 +179,6 @@ impl ListenerSet {
         Ok(new_sockets)
     }
 
-    /// Opens `workers` datagram sockets for each TLS listener, if HTTP/3 is on, after its listening sockets, or takes those
-    /// of an earlier process. An address that can't be opened is served by TCP alone
-    /// ([`ListenerSet::without_datagrams`]). Systems that pass sockets pass no datagram sockets yet, so HTTP/3 is off there.
-    ///
-    /// # Errors
-    /// The process has too few descriptors or too little memory, so that a part of the sockets would be missing.
-    pub fn open_datagrams(
-        &mut self,
-        config: &Config,
-        workers: usize,
-        handed: &mut HandedDatagrams,
-    ) -> Result<NewDatagrams, String> {
-        let mut new_sockets: NewDatagrams = (0..workers).map(|_| Vec::new()).collect();
-        self.without_datagrams.clear();
-        for (id, address) in self.datagram_addresses(config) {
-            // Workers keep their sockets over reloads.
-            if self.datagrams.contains(&id) {
-                continue;
-            }
-            let origin = self.origin(id);
-            let earlier = origin.map_or(Ok(None), |origin| handed.take(origin, workers));
-            let ports = earlier.and_then(|ports| match ports {
-                Some(ports) => Ok(ports),
-                None => self.open_port(address, workers),
-            });
-            match ports {
-                Ok(ports) => {
-                    for (sockets, port) in new_sockets.iter_mut().zip(ports) {
-                        sockets.push((id, port));
-                    }
-                    self.datagrams.push(id);
-                }
-                Err(error) if is_exhausted(&error) => {
-                    return Err(format!("can't open the UDP port of {address}: {error}"));
-                }
-                Err(error) => {
-                    let configured = match origin {
-                        Some(SocketOrigin::Configured(configured)) => configured,
-                        _ => address,
-                    };
-                    let hint = hint(&error).replace("-ltnp", "-lunp");
-                    self.without_datagrams.push((configured, hint));
-                }
-            }
-        }
-        Ok(new_sockets)
-    }
-
-    fn open_port(&self, address: SocketAddr, workers: usize) -> io::Result<Vec<PortSockets>> {
-        // A wildcard address of this server may have the port, too.
-        let is_own = self
-            .http3_addresses()
-            .any(|own| own.port() == address.port());
-        if self.probes_datagrams && !is_own {
-            datagrams::probe(address)?;
-        }
-        datagrams::open(address, self.datagram_owner, workers)
-    }
-
-    /// The configured addresses at which HTTP/3 is impossible since the last [`ListenerSet::open_datagrams`], and the reasons.
-    pub fn without_datagrams(&self) -> &[(SocketAddr, String)] {
-        &self.without_datagrams
-    }
-
-    /// The addresses with HTTP/3.
-    pub fn http3_addresses(&self) -> impl Iterator<Item = SocketAddr> {
-        let addresses = self.addresses.iter();
-        let own = addresses.filter(|(id, _)| self.datagrams.contains(id));
-        own.map(|(_, address)| *address)
-    }
-
-    /// The actual addresses of the listeners with HTTP/3.
-    fn datagram_addresses(&self, config: &Config) -> Vec<(ListenerId, SocketAddr)> {
-        if !config.server.http3 || !self.adopted.is_empty() {
-            return Vec::new();
-        }
-        let addresses = self.addresses_for(&config.sites);
-        let all = self.addresses.iter().copied();
-        all.filter(|(id, _)| addresses.tls_address(*id).is_some())
-            .collect()
-    }
-
-    /// Removes the datagram sockets that a configuration no longer contains; returns their listeners.
-    pub fn close_unused_datagrams(&mut self, config: &Config) -> Vec<ListenerId> {
-        let used = self.datagram_addresses(config);
-        let is_used = |id: &ListenerId| used.iter().any(|(used, _)| used == id);
-        let unused = self.datagrams.iter().copied().filter(|id| !is_used(id));
-        let unused: Vec<ListenerId> = unused.collect();
-        self.datagrams.retain(is_used);
-        unused
-    }
-
     /// Where the socket of a listener came from.
     pub fn origin(&self, id: ListenerId) -> Option<SocketOrigin> {
         if let Some(socket) = self.adopted.iter().find(|socket| socket.id == id) {
@@ -350,11 +263,15 @@ impl ListenerSet {
             return Ok(());
         }
         let text = |error: io::Error| format!("can't use the supervisor's socket: {error}");
-        let mut activated = handed.take_activated();
-        if activated.is_empty() {
+        let mut activated = ActivatedSockets {
+            listeners: handed.take_activated(),
+            ..ActivatedSockets::default()
+        };
+        if activated.listeners.is_empty() {
             activated = socket_activation::take().map_err(text)?;
         }
-        for (scheme, listener) in activated {
+        self.adopted_datagrams = activated.datagrams;
+        for (scheme, listener) in activated.listeners {
             let id = ListenerId(self.next);
             self.next += 1;
             let address = listener.address();
@@ -379,14 +296,6 @@ fn is_without_ipv6(error: &io::Error) -> bool {
         Errno::from_io_error(error),
         // ADDRNOTAVAIL: IPv6 is disabled (sysctl disable_ipv6).
         Some(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL)
-    )
-}
-
-/// Whether the process or the system is out of descriptors or memory.
-fn is_exhausted(error: &io::Error) -> bool {
-    matches!(
-        Errno::from_io_error(error),
-        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
     )
 }
 

@@ -131,7 +131,7 @@ check = { path = "/healthz", interval = "2s" }
 |---|---|
 | `lowroad origin list` | lists servers with state, health, weight, requests and the last failure |
 | `lowroad origin drain app 10.0.0.1:3000` | no new requests, except those of [sticky sessions](origin-sticky.md) that belong to it |
-| `lowroad origin down app 10.0.0.1:3000 --wait` | no new requests, for maintenance; with `--wait`, also of `drain`, the command ends with the server's last request, at most after 60 s (`--wait 5m`; exit status 3 if it still has some) |
+| `lowroad origin down app 10.0.0.1:3000 --wait` | no new requests, for maintenance; with `--wait`, also of `drain`, the command ends with the server's last request, and with the processes before an upgrade, at most after 60 s (`--wait 5m`; exit status 3 if it still has some) |
 | `lowroad origin ready app 10.0.0.1:3000` | ends `drain`, `down` and `force`: requests while its checks and requests succeed |
 | `lowroad origin force app 10.0.0.1:3000` | requests even if it fails its checks |
 | `lowroad origin weight app 10.0.0.1:3000 10` | another weight; `configured`: that of the configuration |

@@ -295,6 +295,11 @@ is a `bypass`, which decides then. Responses with `Set-Cookie` or `private` are 
 listen = "*:80"
 
 [[site.route]]
+pattern = "*.php"
+fastcgi = "unix:/run/php/php-fpm.sock"
+cache = { ttl = "1s" }
+
+[[site.route]]
 pattern = "/**"
 origin = "http://127.0.0.1:3000"
 
@@ -303,11 +308,6 @@ ttl = "10s"
 stale_while_revalidate = "1m"
 ignore_arguments = ["utm_*", "gclid"]
 bypass = { cookie = "wordpress_logged_in_*" }
-
-[[site.route]]
-pattern = "*.php"
-fastcgi = "unix:/run/php/php-fpm.sock"
-cache = { ttl = "1s" }
 ```
 "#,
 };

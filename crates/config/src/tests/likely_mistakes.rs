@@ -80,6 +80,50 @@ fn likely_mistakes_are_warned_of() {
     }
 }
 
+/// A site alone at its address refuses other hosts with 421, so that a request for one does not come back.
+#[test]
+fn loops_depend_on_the_host_that_the_origin_gets() {
+    let warning = |names: &str, keys: &str, table: &str| {
+        warnings(&format!(
+            "{ROOT}listen = \"*:8080\"\n{names}[[site.route]]\npattern = \"/a/**\"\n{keys}\n{table}"
+        ))
+    };
+    let named = "names = [\"a.example\", \"*.b.example\"]\n";
+    let own = "origin = \"http://localhost:8080\"";
+    let table = |host: &str| {
+        format!(
+            "[[origin]]\nname = \"o\"\nservers = \"http://localhost:8080\"\nhost = \"{host}\"\n"
+        )
+    };
+    for host in ["a.example", "A.example:80", "x.b.example", "$host"] {
+        let keys = format!("{own}\nrequest.host = \"{host}\"");
+        assert!(
+            warning(named, &keys, "").contains("may come back"),
+            "{host}"
+        );
+    }
+    for host in ["c.example", "b.example", "in.$host", "[::1]:8080"] {
+        let keys = format!("{own}\nrequest.host = \"{host}\"");
+        assert_eq!(warning(named, &keys, ""), "", "{host}");
+        // The default site takes each host that is known.
+        let is_known = !host.contains('$');
+        assert_eq!(
+            warning("", &keys, "").contains("may come back"),
+            is_known,
+            "{host}"
+        );
+    }
+    for (host, is_loop) in [
+        ("client", true),
+        ("origin", false),
+        ("a.example", true),
+        ("c.example", false),
+    ] {
+        let shown = warning(named, "origin = \"o\"", &table(host));
+        assert_eq!(shown.contains("may come back"), is_loop, "{host}: {shown}");
+    }
+}
+
 #[test]
 fn messages_name_the_intended_setting() {
     let rule = |keys: &str| shown(&format!("{ROOT}[[site.rule]]\n{keys}\n"));

@@ -94,7 +94,8 @@ impl EpollDatagrams {
         let slot = self.ports.get_mut(usize::from(id.0));
         if let Some(port) = slot.and_then(Option::take) {
             // Processes with relays have duplicates of the sockets, so that the sockets outlive their last receiver.
-            if port.relay.is_none() && !port.sockets.relays.is_empty() {
+            let is_ours = !port.sockets.is_activated;
+            if is_ours && port.relay.is_none() && !port.sockets.relays.is_empty() {
                 for socket in port.sockets.receiving() {
                     // Otherwise it gets some of the datagrams of sockets that are opened later.
                     let _ = socket.leave_port();

@@ -32,7 +32,7 @@ use crate::metrics::snapshot_json;
 use crate::metrics::snapshot_notes::SnapshotNotes;
 use crate::running_server::{RunningServer, lock};
 use crate::status;
-use crate::upgrade::{control, deny_forwarding};
+use crate::upgrade::control;
 
 /// The OpenAPI document of the service.
 pub const OPENAPI: &str = include_str!("openapi.json");
@@ -351,7 +351,10 @@ impl AdminActions {
     /// Waits until all workers use a changed deny list, without the server's lock.
     fn await_deny_switch(&self, changed: DenyChange) -> AdminOutcome {
         let (outcome, switch) = changed?;
-        deny_forwarding::forward(&self.running);
+        let forwarder = lock(&self.running).deny_forwarder.clone();
+        if let Some(forwarder) = forwarder {
+            forwarder.notify();
+        }
         switch.wait();
         outcome
     }

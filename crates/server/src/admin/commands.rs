@@ -1,5 +1,5 @@
 //! The commands that query or control running servers through their admin sockets: `status`, `explain`, `purge`,
-//! `reload`, `maintenance`, `upgrade` and `stop`.
+//! `reload`, `maintenance` and `stop`.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -20,6 +20,7 @@ use super::server_search::{
 };
 use crate::cli::ExplainArgs;
 use crate::cli::servers::{ControlArgs, MaintenanceArgs, MaintenanceSwitch, PurgeArgs};
+use crate::status::DRAINING_PROCESSES;
 use crate::terminal_output;
 
 /// Timeout of a read.
@@ -174,6 +175,21 @@ pub fn status_values(admin: Option<&Path>) -> Result<Vec<Value>, String> {
     values.collect()
 }
 
+/// The number of processes that the server at this socket has replaced and that have not ended.
+///
+/// # Errors
+/// The server does not answer, or is another version.
+pub(super) fn draining_processes(path: &Path) -> Result<u64, String> {
+    let response = http_client::call(path, Method::Get, "/v1/status", Some(TIMEOUT))
+        .map_err(|error| connect_failure(path, &error))?;
+    let text = response.into_text()?;
+    let mut lines = text.lines().filter_map(|line| line.trim().split_once(' '));
+    // Versions without this line can't tell, so their drains must not seem to be over.
+    let count = lines.find(|(name, _)| *name == DRAINING_PROCESSES);
+    let count = count.and_then(|(_, value)| value.trim().parse().ok());
+    count.ok_or_else(|| format!("{}: another version of Lowroad", path.display()))
+}
+
 /// The values in force of the only running server, without secrets.
 ///
 /// # Errors
@@ -249,15 +265,6 @@ pub fn maintenance(args: &MaintenanceArgs) -> Result<(), String> {
     terminal_output::out(send_command(&server, &target)?.into_text()?)
 }
 
-/// `lowroad upgrade`: waits until a new process has taken over.
-///
-/// # Errors
-/// When the new process can't start and the running one continues, or if there is not exactly one server.
-pub fn upgrade(args: &ControlArgs) -> Result<(), String> {
-    let text = send_command(args, "/v1/upgrade")?.into_text()?;
-    terminal_output::out(text)
-}
-
 /// `lowroad stop`: waits until the server process has ended.
 ///
 /// # Errors
@@ -287,7 +294,8 @@ fn send_command(args: &ControlArgs, target: &str) -> Result<AdminResponse, Strin
     send_command_to(&only_socket(args.admin.as_deref())?, target)
 }
 
-fn send_command_to(path: &Path, target: &str) -> Result<AdminResponse, String> {
+/// Sends a command to the server at this socket, and waits for its response without a timeout.
+pub(super) fn send_command_to(path: &Path, target: &str) -> Result<AdminResponse, String> {
     // No timeout: applications of a new configuration, or a drain, may take long.
     http_client::call(path, Method::Post, target, None)
         .map_err(|error| connect_failure(path, &error))

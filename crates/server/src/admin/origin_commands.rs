@@ -8,8 +8,10 @@ use lowroad_http::method::Method;
 use lowroad_log::civil_date;
 use serde_json::{Value, json};
 
-use super::commands::send_json;
+use super::commands::{draining_processes, send_json};
 use super::operations::encoded_segment;
+use super::server_search::only_socket;
+use super::upgrade_command::process_count;
 use crate::cli::origin::{LeaveArgs, OriginArgs, OriginCommand, ServerArgs};
 use crate::terminal_output;
 
@@ -143,21 +145,32 @@ fn wait_for_requests(admin: Option<&Path>, leave: &LeaveArgs) -> Result<OriginOu
         // A server that has left the origin meanwhile, as one of a name, gets no requests either.
         let mut servers =
             list(&view, "servers").filter(|it| addresses.contains(&text(it, "address")));
-        let Some(busy) = servers.find(|server| requests(server) > 0) else {
+        let busy = servers.find(|server| requests(server) > 0).map(|server| {
+            let count = request_count(requests(server));
+            format!("{origin} {} still has {count}", text(server, "address"))
+        });
+        let rest = match busy {
+            Some(busy) => Some(busy),
+            None => draining_requests(admin)?,
+        };
+        let Some(rest) = rest else {
             return Ok(OriginOutcome::Done);
         };
         if started.elapsed() >= timeout {
-            terminal_output::note(format_args!(
-                "{origin} {} still has {} after {} s",
-                text(busy, "address"),
-                request_count(requests(busy)),
-                timeout.as_secs_f64()
-            ));
+            terminal_output::note(format_args!("{rest} after {} s", timeout.as_secs_f64()));
             // The change itself has succeeded, so this is no failure.
             return Ok(OriginOutcome::StillBusy);
         }
         thread::sleep(WAIT_INTERVAL);
     }
+}
+
+/// The processes that the server has replaced, if some have not ended. Their requests are not known here, so each of them may
+/// have one.
+fn draining_requests(admin: Option<&Path>) -> Result<Option<String>, String> {
+    let draining = draining_processes(&only_socket(admin)?)?;
+    let text = || format!("{} may still have requests", process_count(draining));
+    Ok((draining > 0).then(text))
 }
 
 /// The requests in progress at a server. Those of the only server of an origin are not counted, but its connections are.

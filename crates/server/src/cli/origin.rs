@@ -107,7 +107,7 @@ pub struct LeaveArgs {
     pub wait: Option<Duration>,
 }
 
-fn wait_time(text: &str) -> Result<Duration, String> {
+pub(super) fn wait_time(text: &str) -> Result<Duration, String> {
     // `--wait ADDRESS` seems to be a time, too.
     let ms = lowroad_config::value::duration_ms(text)
         .map_err(|error| format!("write --wait at the end, or with a time: {error}"))?;
@@ -157,11 +157,6 @@ mod tests {
         assert_eq!(wait_of(&["--wait", "5m", "app"]), minutes(5));
         let hint = wait_of(&["--wait", "app"]).expect_err("no time");
         assert!(hint.contains("write --wait at the end"), "{hint}");
-        for arguments in [&["--wait"][..], &["--wait", "5m"], &["--wait=5m"]] {
-            let all = ["lowroad", "upgrade"].iter().chain(arguments);
-            let hint = CommandLine::try_parse_from(all).err().expect("a hint");
-            assert!(hint.to_string().contains("always waits"), "{hint}");
-        }
     }
 
     #[test]

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use super::origin::wait_time;
+
 /// `lowroad purge`.
 #[derive(Args)]
 pub struct PurgeArgs {
@@ -34,15 +36,15 @@ pub struct UpgradeArgs {
     /// The server
     #[command(flatten)]
     pub server: ControlArgs,
-    /// Not an option, as of `lowroad origin drain`, but operators try it
-    #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "", value_parser = no_wait)]
-    wait: Option<String>,
-}
-
-fn no_wait(_: &str) -> Result<String, &'static str> {
-    Err(
-        "the command always waits until the new process answers; upgrade_timeout in [server] is the limit",
-    )
+    /// Wait until the processes before the new one have ended, at most this time
+    #[arg(
+        long,
+        value_name = "TIME",
+        num_args = 0..=1,
+        default_missing_value = "60s",
+        value_parser = wait_time
+    )]
+    pub wait: Option<Duration>,
 }
 
 /// `lowroad reload` and `lowroad stop`, and a part of `lowroad upgrade`.

@@ -81,6 +81,22 @@ The command line is wrong.
 The servers get no new requests, but had some in progress when the time of \\fB--wait\\fR was over.
 ";
 
+const EXIT_STATUS_OF_UPGRADE: &str = "\
+.SH EXIT STATUS
+.TP
+.B 0
+The new process has taken over; with \\fB--wait\\fR, the processes before it have ended.
+.TP
+.B 1
+The running process continues; standard error has the reason.
+.TP
+.B 2
+The command line is wrong.
+.TP
+.B 3
+The new process has taken over, but an earlier one still had requests when the time of \\fB--wait\\fR was over.
+";
+
 const EXIT_STATUS_OF_LOG: &str = "\
 .SH EXIT STATUS
 .TP
@@ -312,10 +328,16 @@ const EXAMPLES: &[PageExamples] = &[
     ),
     (
         "lowroad-upgrade",
-        &[(
-            "lowroad upgrade",
-            "Starts the installed program, which takes over all ports; fails if it can't start.",
-        )],
+        &[
+            (
+                "lowroad upgrade",
+                "Starts the installed program, which takes over all ports; fails if it can't start.",
+            ),
+            (
+                "lowroad upgrade --wait=5m",
+                "Also waits until the old process has completed its requests and ended.",
+            ),
+        ],
     ),
     (
         "lowroad-stop",
@@ -496,6 +518,7 @@ pub(super) fn for_page(name: &str) -> String {
     text += match name {
         "lowroad-check" => EXIT_STATUS_OF_CHECK,
         "lowroad-origin-drain" | "lowroad-origin-down" => EXIT_STATUS_OF_WAIT,
+        "lowroad-upgrade" => EXIT_STATUS_OF_UPGRADE,
         name if name.starts_with("lowroad-log") => EXIT_STATUS_OF_LOG,
         _ => EXIT_STATUS,
     };

@@ -182,6 +182,10 @@ impl UpgradeControl {
 fn continue_serving(running: &mut RunningServer) {
     running.upgrades_failed += 1;
     running.is_handing_over = false;
+    // Lists were held back for the successor.
+    if let Some(forwarder) = &running.deny_forwarder {
+        forwarder.notify();
+    }
     running.lock_changes();
     for mailbox in &running.workers {
         mailbox.post(MailboxMessage::EndSharing);

@@ -15,6 +15,7 @@ use rustix::event::{PollFd, PollFlags};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::deny_forwarding::DenyListPart;
 use crate::deny_list::DenyRecord;
 use crate::saved_changes::ChangedServer;
 
@@ -27,6 +28,8 @@ pub enum ToSuccessor {
     DatagramSocket(SocketLabel),
     /// The sending end of a relay to a worker of the process with this number comes with this message.
     DatagramRelay(SocketLabel, u8),
+    /// An earlier process receives datagrams at this address.
+    OccupiedDatagrams(SocketAddr),
     /// The identity of QUIC.
     Quic(PassedIdentity),
     /// The listening socket of `[admin] listen` comes with this message.
@@ -102,10 +105,8 @@ pub enum ToPredecessor {
     Ready(ReadyReport),
     /// The successor can't start, for this reason.
     Failed(String),
-    /// Some entries of the deny list in force, after the handover.
-    Denied(Vec<DenyRecord>),
-    /// The entries before this message are the whole list.
-    DenyListComplete,
+    /// A part of the deny list in force, after the handover.
+    DenyList(DenyListPart),
 }
 
 /// The report of a successor that is ready.

@@ -19,7 +19,6 @@ use lowroad_tls_listener::QuicIdentity;
 use crate::deny_list::{DenyList, DenyRecord};
 use crate::init::InitLink;
 
-use super::deny_forwarding::DenyForwarder;
 use super::messages::{
     HandoverChannel, ReadyReport, RunningApplication, ToPredecessor, ToSuccessor,
 };
@@ -125,6 +124,9 @@ impl Predecessor {
                         self.datagrams.add_relay(label.origin, relay);
                     }
                 }
+                (ToSuccessor::OccupiedDatagrams(address), _) => {
+                    self.datagrams.add_occupied(address);
+                }
                 (ToSuccessor::Quic(identity), _) => self.quic = identity.get(),
                 (ToSuccessor::AdminSocket(address), Some(socket)) => {
                     self.admin = Some((address, ListenSocket::take_over(socket)?));
@@ -211,14 +213,10 @@ impl Predecessor {
         DenyList::from_records(&self.denied)
     }
 
-    /// Sends later deny lists to the predecessor, and to those before it.
-    pub fn deny_forwarder(&self) -> DenyForwarder {
+    /// The channels to the predecessor, and to the processes before it.
+    pub fn channels(&self) -> Vec<HandoverChannel> {
         let own = [self.channel.clone()];
-        DenyForwarder::new(
-            own.into_iter()
-                .chain(self.earlier.iter().cloned())
-                .collect(),
-        )
+        own.into_iter().chain(self.earlier.clone()).collect()
     }
 
     /// Whether the predecessor has ended, so that this process must end, too.

@@ -224,9 +224,12 @@ fn running_state(running: &Mutex<RunningServer>) -> Vec<ToSuccessor> {
     let denied = denied
         .chunks(RECORDS_OF_MESSAGE)
         .map(|records| ToSuccessor::Denied(records.to_vec()));
+    let occupied = running.occupied_datagrams();
+    let occupied = occupied.into_iter().map(ToSuccessor::OccupiedDatagrams);
     applications
         .chain(maintenance)
         .chain(keys)
+        .chain(occupied)
         .chain(changes)
         .chain(denied)
         .collect()

@@ -95,6 +95,42 @@ fn denied_clients_lose_their_connections_to_draining_processes() {
     assert_eq!(response.body.len(), LARGE);
 }
 
+/// The command's exit status and its last message.
+fn outcome(commands: &StatusClient, arguments: &[&str]) -> (Option<i32>, String) {
+    let output = commands.run(arguments);
+    let text = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    (output.status.code(), text)
+}
+
+/// Requests of a process that drains may be at servers of origins, too.
+#[test]
+fn waits_end_with_the_processes_that_drain() {
+    let folder = site();
+    folder.zeros("huge", LARGE as u64);
+    let upgradable = Upgradable::start(folder, "", ORIGIN);
+    let commands = commands(&upgradable);
+    assert_eq!(outcome(&commands, &["upgrade", "--wait"]).0, Some(0));
+    let mut client = upgradable.server.connect();
+    client.send("GET /huge HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(client.receive_once());
+    let (code, text) = outcome(&commands, &["upgrade", "--wait=1ms"]);
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.contains("1 process from before an upgrade"), "{text}");
+    assert_eq!(commands.value("draining_processes"), 1);
+    let down = ["origin", "down", "app", "--all"];
+    let (code, text) = outcome(&commands, &[&down[..], &["--wait=1ms"]].concat());
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.contains("may still have requests"), "{text}");
+    let response = client.whole_response().expect("the whole response");
+    assert_eq!(response.body.len(), LARGE);
+    drop(client);
+    assert_eq!(
+        outcome(&commands, &[&down[..], &["--wait"]].concat()).0,
+        Some(0)
+    );
+    assert_eq!(commands.value("draining_processes"), 0);
+}
+
 #[test]
 fn successor_saves_changes_in_the_file_of_its_predecessor() {
     let folder = site();

@@ -1,21 +1,23 @@
 //! A soak of a server that changes all the time: reloads, upgrades, purges, renewed certificates, rotated logs, denied
-//! addresses, drained and failing servers of an origin, panics of workers, in an order that a seed decides. Clients of
-//! HTTP/1, TLS and HTTP/2 request files, stored and unstored responses of the origin, and a CGI program. No request fails,
-//! except on a connection that the server closes while it is idle; the access log has each request once; memory and
-//! descriptors don't grow.
+//! addresses, drained and failing servers of an origin, panics of workers, steps of the wall clock, in an order that a seed
+//! decides. Clients of HTTP/1, TLS, HTTP/2 and HTTP/3, the last with changing ports, request files, stored and unstored
+//! responses of the origin, a CGI program and a FastCGI server. No request fails, except on a connection that the server
+//! closes while it is idle, or after GOAWAY; the access log has each request once; memory and descriptors don't grow.
 //!
 //! `LOWROAD_SOAK_S=1800` makes it longer, `LOWROAD_SOAK_SEED=7` chooses another order. Each action is followed by a batch of
 //! each client, so that the test ends by counts.
 
+mod backends;
+mod clients;
+mod wall_clock;
+
 use std::collections::HashMap;
 use std::fs::{self, Permissions};
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,24 +25,16 @@ use lowroad_testkit::origin::TestOrigin;
 use lowroad_testkit::process::PrivateMemory;
 use lowroad_testkit::status::StatusClient;
 use lowroad_testkit::{TestClient, TestServer, wait_until};
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
-use super::support::{PROGRAM, Place, noise, trusting};
+use self::backends::{FastCgiServer, origin};
+use self::clients::{ClientCounts, EndOnDrop, request, send_h2, send_h3, send_plain, send_tls};
+use self::wall_clock::WallClock;
+use super::support::{self, PROGRAM, Place, noise, trusting};
 
 /// Actions of the first part, in which upgrades are among them; with `LOWROAD_SOAK_S` as many as fit.
 const MIXED_ACTIONS: usize = 24;
 /// Actions between the two measurements, at least; none of them is an upgrade.
 const MEASURED_ACTIONS: usize = 16;
-/// Requests of a batch, all on one connection.
-const BATCH_LEN: usize = 8;
-/// The paths that are requested in turn, with the lengths of the responses.
-const PATHS: [(&str, usize); 4] = [
-    ("/file", 20_000),
-    ("/app/x", 5_000),
-    ("/kept/x", 5_000),
-    ("/cgi/hello", 5),
-];
 /// The path at which a worker panics.
 const PANIC_PATH: &str = "/panic";
 /// Maximum growth of the memory between the measurements. In two minutes it grows by 6 MiB, which the allocator keeps for
@@ -48,6 +42,11 @@ const PANIC_PATH: &str = "/panic";
 const GROWTH_MAX: u64 = 20 << 20;
 /// Idle connections to the origin may differ between the measurements.
 const DESCRIPTORS_SPARE: usize = 8;
+/// The server's wall clock after a step, in seconds after the machine's: never before it, as certificates would not be valid
+/// yet. Responses become stale and fresh again, keys of session tickets change, and entries of the deny list end.
+const CLOCK_OFFSETS_S: [i64; 5] = [0, 40, 900, 7_200, 86_400];
+/// The greatest difference of a response's Date from the clock when it is read.
+const CLOCK_SPARE_S: i64 = 10;
 
 /// An action on the running server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,9 +60,10 @@ enum SoakAction {
     Deny,
     DrainServer,
     Panic,
+    StepClock,
 }
 
-const ACTIONS: [SoakAction; 9] = [
+const ACTIONS: [SoakAction; 10] = [
     SoakAction::Reload,
     SoakAction::Upgrade,
     SoakAction::Purge,
@@ -73,6 +73,7 @@ const ACTIONS: [SoakAction; 9] = [
     SoakAction::Deny,
     SoakAction::DrainServer,
     SoakAction::Panic,
+    SoakAction::StepClock,
 ];
 
 /// A sequence of pseudo-random numbers (xorshift64).
@@ -87,131 +88,6 @@ impl SeededOrder {
     }
 }
 
-/// The counts of the clients.
-#[derive(Default)]
-struct ClientCounts {
-    is_over: AtomicBool,
-    /// The batches of each client.
-    batches: [AtomicUsize; 3],
-    /// The number of responses for each value of X-Id.
-    responses: Mutex<HashMap<String, usize>>,
-    /// Requests on idle connections that were closed.
-    repeated: AtomicUsize,
-    /// Held for reading during a batch, for writing during a measurement.
-    pause: RwLock<()>,
-}
-
-/// Ends the clients' loops, also if the test fails.
-struct EndOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for EndOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
-    }
-}
-
-impl ClientCounts {
-    /// Sends batches until the end. `send_batch` returns the number of responses to requests with an ID.
-    fn run(&self, client: usize, mut send_batch: impl FnMut(&str) -> usize) {
-        for batch in 0.. {
-            if self.is_over.load(Relaxed) {
-                return;
-            }
-            let _running = self.pause.read().expect("no panic");
-            let id = format!("{client}-{batch}");
-            let count = send_batch(&id);
-            self.responses.lock().expect("no panic").insert(id, count);
-            self.batches[client].fetch_add(1, Relaxed);
-        }
-    }
-
-    /// Waits until each client has completed a batch that began after this call.
-    fn wait_for_batches(&self) {
-        for batches in &self.batches {
-            let before = batches.load(Relaxed);
-            wait_until("two more batches", || {
-                (batches.load(Relaxed) >= before + 2).then_some(())
-            });
-        }
-    }
-}
-
-fn request(path: &str, id: &str, is_last: bool) -> String {
-    let end = if is_last { "close" } else { "keep-alive" };
-    format!("GET {path} HTTP/1.1\r\nHost: a.example\r\nX-Id: {id}\r\nConnection: {end}\r\n\r\n")
-}
-
-/// A batch over HTTP/1 without TLS.
-fn send_plain(to: SocketAddr, id: &str, counts: &ClientCounts) -> usize {
-    let (mut answered, mut used) = (0, 0);
-    let mut client = TestClient::connect(to);
-    while answered < BATCH_LEN {
-        let (path, len) = PATHS[answered % PATHS.len()];
-        client.send(request(path, id, answered + 1 == BATCH_LEN));
-        let Some(response) = client.whole_response() else {
-            // A server may close an idle connection while a request is on its way (RFC 9112 §9.6).
-            let received = client.received.len();
-            assert!(used > 0 && received == 0, "{path} {id}: cut off");
-            counts.repeated.fetch_add(1, Relaxed);
-            (client, used) = (TestClient::connect(to), 0);
-            continue;
-        };
-        let text = || String::from_utf8_lossy(&response.body).into_owned();
-        assert_eq!(response.status, 200, "{path} {id}: {}", text());
-        assert_eq!(response.body.len(), len, "{path} {id}");
-        (answered, used) = (answered + 1, used + 1);
-        if response.field("connection") == Some("close") && answered < BATCH_LEN {
-            (client, used) = (TestClient::connect(to), 0);
-        }
-    }
-    answered
-}
-
-/// A batch of one request over TLS, with a new handshake, and one on the same connection.
-fn send_tls(to: SocketAddr, config: &Arc<ClientConfig>, id: &str) -> usize {
-    let name = ServerName::try_from("a.example").expect("a name");
-    let tls = ClientConnection::new(config.clone(), name).expect("a client");
-    let tcp = TcpStream::connect(to).expect("a connection");
-    let patience = Some(Duration::from_secs(60));
-    tcp.set_read_timeout(patience).expect("a timeout");
-    let mut stream = StreamOwned::new(tls, tcp);
-    let requests = [request("/file", id, false), request("/kept/x", id, true)];
-    // Pipelined: the server must answer both, even if it drains meanwhile.
-    stream
-        .write_all(requests.concat().as_bytes())
-        .expect("sent");
-    let mut received = Vec::new();
-    stream.read_to_end(&mut received).expect("an end");
-    let text = String::from_utf8_lossy(&received);
-    let count = text.matches("HTTP/1.1 200 OK\r\n").count();
-    // A server that drains announces the end with the first response and need not answer the second request.
-    let is_announced = text.contains("onnection: close");
-    assert!(count == 2 || (count == 1 && is_announced), "{id}: {text}");
-    count
-}
-
-/// A batch over HTTP/2 by curl.
-fn send_h2(place: &Place, to: SocketAddr, id: &str) -> usize {
-    let urls = (0..BATCH_LEN).map(|at| format!("https://a.example{}", PATHS[at % PATHS.len()].0));
-    let urls: Vec<String> = urls.collect();
-    let field = format!("X-Id: {id}");
-    let mut arguments = vec![
-        "--http2",
-        "-H",
-        &field,
-        "-w",
-        "%{http_code} %{size_download}\n",
-    ];
-    for url in &urls {
-        arguments.extend(["-o", "/dev/null", url]);
-    }
-    let output = place.fetch(to, &arguments);
-    for (at, line) in output.lines().enumerate() {
-        assert_eq!(line, format!("200 {}", PATHS[at % PATHS.len()].1), "{id}");
-    }
-    output.lines().count()
-}
-
 /// The server with everything that the actions change.
 struct SoakServer<'p> {
     place: &'p Place,
@@ -222,6 +98,7 @@ struct SoakServer<'p> {
     /// The address of the server of the origin that fails now and then.
     flapping: String,
     is_failing: Arc<AtomicBool>,
+    clock: WallClock,
     is_drained: bool,
     actions: usize,
 }
@@ -282,6 +159,14 @@ impl SoakServer<'_> {
                 let arguments = ["origin", command, "app", &self.flapping];
                 self.commands.command(&arguments);
             }
+            SoakAction::StepClock => {
+                let offset_s = CLOCK_OFFSETS_S[number % CLOCK_OFFSETS_S.len()];
+                self.clock.step(offset_s);
+                wait_until("the stepped clock", || {
+                    let difference_s = self.clock_offset_s() - offset_s;
+                    (difference_s.abs() <= CLOCK_SPARE_S).then_some(())
+                });
+            }
             SoakAction::Panic => {
                 // The panic ends all connections of its worker, so there are no others.
                 let _pause = counts.pause.write().expect("no panic");
@@ -293,6 +178,16 @@ impl SoakServer<'_> {
                 self.commands.wait_for("worker_panics", before + 1);
             }
         }
+    }
+
+    /// The server's clock, by the Date of a response, in seconds after the machine's.
+    fn clock_offset_s(&self) -> i64 {
+        let response = self.server.get("/file");
+        let date = response.field("date").expect("a date").to_owned();
+        let unix_s = Command::new("date").args(["-d", &date, "+%s"]).output();
+        let unix_s = String::from_utf8(unix_s.expect("date").stdout).expect("text");
+        let unix_s: i64 = unix_s.trim().parse().expect("a number");
+        unix_s - support::unix_s() as i64
     }
 
     /// The resident memory and the open descriptors, while no client is connected.
@@ -307,24 +202,6 @@ impl SoakServer<'_> {
 
 fn variable(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
-}
-
-/// An origin with responses that are stored below `/kept/`.
-fn origin(is_failing: Arc<AtomicBool>) -> TestOrigin {
-    TestOrigin::start(move |request, stream| {
-        if is_failing.load(Relaxed) {
-            return false;
-        }
-        let caching = match request.target.starts_with("/kept/") {
-            true => "max-age=600",
-            false => "no-store",
-        };
-        let head =
-            format!("HTTP/1.1 200 OK\r\nCache-Control: {caching}\r\nContent-Length: 5000\r\n\r\n");
-        stream
-            .write_all((head + &"o".repeat(5000)).as_bytes())
-            .is_ok()
-    })
 }
 
 /// Checks that the logs have each answered request once.
@@ -369,10 +246,15 @@ fn server_that_changes_all_the_time_fails_no_request_and_does_not_grow() {
     let urls: Vec<String> = origins.iter().map(TestOrigin::url).collect();
     let routes = "[[site.route]]\npattern = [\"/app/**\", \"/kept/**\"]\norigin = \"app\"\n\
                   [[site.route]]\npattern = \"/cgi/**\"\ncgi = \"cgi\"\n";
+    let fastcgi = FastCgiServer::start();
+    let fast_route = format!(
+        "[[site.route]]\npattern = \"/fast/**\"\nfastcgi = \"{}\"\nscript = \"\"\nkeep_connections = true\n",
+        fastcgi.address
+    );
     let tables = format!("[[origin]]\nname = \"app\"\nservers = {urls:?}\n");
     let config = format!(
-        "[server]\nuser = \"root\"\nworkers = 2\nadmin = \"{}\"\n\
-         [log]\naccess = \"access.log\"\nformat = '$status $http_x_id'\n{}{routes}{tables}",
+        "[server]\nuser = \"root\"\nworkers = 2\nhttp3 = true\nadmin = \"{}\"\n\
+         [log]\naccess = \"access.log\"\nformat = '$status $http_x_id'\n{}{routes}{fast_route}{tables}",
         place.path("admin").display(),
         place.site("a", "listen = \"127.0.0.2:0\"", ""),
     );
@@ -381,6 +263,8 @@ fn server_that_changes_all_the_time_fails_no_request_and_does_not_grow() {
     command.args(["run", "-c"]).arg(file).stdin(Stdio::null());
     // Programs with `debug_assertions` panic at a request for this path.
     command.env("LOWROAD_PANIC_PATH", PANIC_PATH);
+    let clock = WallClock::new(&place.folder);
+    clock.preload(&mut command);
     let server = TestServer::spawn(command);
     let (plain, secure) = (server.addresses[0], server.addresses[1]);
     let (place, counts) = (&place, &ClientCounts::default());
@@ -392,6 +276,7 @@ fn server_that_changes_all_the_time_fails_no_request_and_does_not_grow() {
         server,
         config,
         is_failing,
+        clock,
         is_drained: false,
         actions: 0,
     };
@@ -404,6 +289,7 @@ fn server_that_changes_all_the_time_fails_no_request_and_does_not_grow() {
             counts.run(1, |id| send_tls(secure, &config, id));
         });
         scope.spawn(|| counts.run(2, |id| send_h2(place, secure, id)));
+        scope.spawn(|| counts.run(3, |id| send_h3(place, secure, id, counts)));
         while soaked.actions < MIXED_ACTIONS || start.elapsed() < Duration::from_secs(soak_s / 2) {
             let action = ACTIONS[order.below(ACTIONS.len())];
             soaked.act(action, counts);
@@ -442,5 +328,6 @@ fn server_that_changes_all_the_time_fails_no_request_and_does_not_grow() {
     let answered = check_logs(place.folder.path(), counts);
     let repeated = counts.repeated.load(Relaxed);
     println!("{answered} requests, {repeated} repeated");
+    assert!(fastcgi.answered.load(Relaxed) > 0);
     assert!(repeated <= answered / 20, "{repeated} of {answered}");
 }

@@ -218,6 +218,38 @@ fn http3_that_is_turned_on_again_accepts_all_connections() {
     }
 }
 
+/// Sockets of both processes would share the port, and each would get datagrams of the other's connections.
+#[test]
+fn http3_stays_off_while_a_predecessor_receives_at_the_port() {
+    let mut upgradable = Upgradable::start(2, "");
+    let mut client = upgradable.connect();
+    let long = client.request("GET", "/long", b"");
+    client.wait(|client| client.has_begun(long));
+    upgradable.configure("http3 = true", "http3 = false");
+    upgradable.upgrade();
+    upgradable.configure("http3 = false", "http3 = true");
+    let is_refused = |upgradable: &Upgradable| {
+        let output = upgradable.command("reload");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).contains("no HTTP/3 at 127.0.0.1:")
+    };
+    assert!(is_refused(&upgradable));
+    // Neither does a later successor open the port.
+    upgradable.upgrade();
+    assert!(is_refused(&upgradable));
+    let before = client.len(long);
+    client.wait(|client| client.len(long) >= before + (4 << 20));
+    assert!(client.response(long).body() == noise(20 << 20));
+    client.close();
+    assert!(upgradable.server.wait_for_end().success());
+    assert!(!is_refused(&upgradable));
+    for _ in 0..16 {
+        let mut client = upgradable.connect();
+        assert!(client.get("/short").body() == noise(900));
+        client.close();
+    }
+}
+
 #[test]
 fn http3_clients_of_an_ended_process_are_reset() {
     let mut upgradable = Upgradable::start(1, "");

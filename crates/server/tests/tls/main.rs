@@ -10,6 +10,7 @@ mod clients;
 mod files;
 mod handshakes;
 mod http3;
+mod http3_activation;
 mod http3_changes;
 mod http3_client;
 mod http3_descriptors;

@@ -18,6 +18,8 @@ pub type NewDatagrams = Vec<Vec<(ListenerId, PortSockets)>>;
 pub struct HandedDatagrams {
     ports: Vec<HandedPort>,
     taken: Vec<SocketOrigin>,
+    /// See [`HandedDatagrams::add_occupied`].
+    occupied: Vec<SocketAddr>,
 }
 
 /// The sockets and relays of one address.
@@ -46,6 +48,18 @@ impl HandedDatagrams {
         self.port(origin).sockets.push(socket);
     }
 
+    /// Adds the address of a port from which a process before the earlier one receives, so that it was not passed.
+    pub fn add_occupied(&mut self, address: SocketAddr) {
+        self.occupied.push(address);
+    }
+
+    /// The addresses from which earlier processes go on receiving, after sockets were taken.
+    pub(super) fn occupied(&self) -> Vec<SocketAddr> {
+        let sockets = self.ports.iter().flat_map(|port| port.sockets.first());
+        let untaken = sockets.filter_map(DatagramSocket::address);
+        self.occupied.iter().copied().chain(untaken).collect()
+    }
+
     /// Adds a relay.
     pub fn add_relay(&mut self, origin: SocketOrigin, relay: DatagramRelay) {
         self.port(origin).relays.push(relay);
@@ -67,7 +81,11 @@ impl HandedDatagrams {
             return Ok(None);
         }
         self.taken.push(origin);
-        distribute(port.sockets, port.relays.into(), workers).map(Some)
+        let mut ports = distribute(port.sockets, port.relays.into(), workers)?;
+        for port in &mut ports {
+            port.is_activated = origin.is_activated();
+        }
+        Ok(Some(ports))
     }
 
     /// The addresses with taken sockets. Closes the others in this process.
@@ -83,6 +101,12 @@ pub(super) fn probe(address: SocketAddr) -> io::Result<()> {
     std::net::UdpSocket::bind(address).map(drop)
 }
 
+/// Whether the sockets of two addresses would share datagrams, or take them from each other.
+pub(super) fn overlap(address: SocketAddr, other: SocketAddr) -> bool {
+    let is_every = address.ip().is_unspecified() || other.ip().is_unspecified();
+    address.port() == other.port() && (is_every || address.ip() == other.ip())
+}
+
 /// Opens a socket for each worker.
 pub(super) fn open(
     address: SocketAddr,
@@ -92,6 +116,18 @@ pub(super) fn open(
     (0..workers)
         .map(|_| DatagramSocket::open(address, owner).map(PortSockets::from))
         .collect()
+}
+
+/// Distributes the socket of a supervisor over the workers: one receives for all.
+pub(super) fn distribute_adopted(
+    socket: DatagramSocket,
+    workers: usize,
+) -> io::Result<Vec<PortSockets>> {
+    let mut ports = distribute(vec![socket], Arc::default(), workers)?;
+    for port in &mut ports {
+        port.is_activated = true;
+    }
+    Ok(ports)
 }
 
 /// Distributes the sockets of an address over the workers, of which there may be more or fewer.
@@ -160,6 +196,26 @@ mod tests {
         assert!(probe(address).is_err());
         drop(socket);
         assert!(probe(address).is_ok());
+    }
+
+    #[test]
+    fn untaken_sockets_occupy_their_port() {
+        let mut handed = HandedDatagrams::default();
+        let ports = [443, 444].map(|port| SocketOrigin::Configured(([127, 0, 0, 1], port).into()));
+        let addresses = ports.map(|origin| {
+            let socket = DatagramSocket::open(([127, 0, 0, 1], 0).into(), None);
+            let socket = socket.expect("a port");
+            let address = socket.address().expect("an address");
+            handed.add_socket(origin, socket);
+            address
+        });
+        handed.take(ports[0], 1).expect("sockets");
+        let earlier = ([192, 0, 2, 1], 443).into();
+        handed.add_occupied(earlier);
+        assert_eq!(handed.occupied(), [earlier, addresses[1]]);
+        assert!(overlap(earlier, ([0, 0, 0, 0], 443).into()));
+        assert!(!overlap(earlier, ([192, 0, 2, 2], 443).into()));
+        assert!(!overlap(earlier, ([192, 0, 2, 1], 444).into()));
     }
 
     #[test]

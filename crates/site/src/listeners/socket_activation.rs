@@ -4,9 +4,11 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use listenfd::ListenFd;
 use lowroad_engine::ListenerId;
+use lowroad_engine::datagram_socket::DatagramSocket;
 use lowroad_engine::listener::ListenSocket;
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +26,30 @@ pub struct AdoptedSocket {
     pub scheme: Option<ListenerScheme>,
 }
 
+/// A UDP socket passed by the supervisor, for HTTP/3 at its address.
+#[derive(Clone)]
+pub struct AdoptedDatagrams {
+    /// The socket's address.
+    pub address: SocketAddr,
+    /// Kept while HTTP/3 is off, since only the supervisor can open it.
+    pub socket: Arc<DatagramSocket>,
+}
+
+/// All sockets that the supervisor has passed.
+#[derive(Default)]
+pub struct ActivatedSockets {
+    /// Those that listen, with the protocols that their names state.
+    pub listeners: Vec<(Option<ListenerScheme>, ListenSocket)>,
+    /// The UDP sockets.
+    pub datagrams: Vec<AdoptedDatagrams>,
+}
+
+/// A socket, before it is prepared.
+enum InheritedSocket {
+    Listener(OwnedFd),
+    Datagrams(OwnedFd),
+}
+
 /// The protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ListenerScheme {
@@ -36,31 +62,53 @@ pub enum ListenerScheme {
 /// Takes the sockets that the supervisor has passed to this process.
 ///
 /// # Errors
-/// One of the sockets is not listening.
-pub fn take() -> io::Result<Vec<(Option<ListenerScheme>, ListenSocket)>> {
+/// One of the sockets is neither listening nor a UDP socket.
+pub fn take() -> io::Result<ActivatedSockets> {
     // LISTEN_FDNAMES contains one name for each socket, in order.
     let names = std::env::var(NAMES_VARIABLE).unwrap_or_default();
     let mut names = names.split(':');
     let mut inherited = ListenFd::from_env();
-    let mut sockets = Vec::new();
+    let mut sockets = ActivatedSockets::default();
     for index in 0..inherited.len() {
         // Advanced even if there is no socket to take, as the names are in the order of the descriptors.
         let scheme = names.next().and_then(scheme_from_name);
-        if let Some(socket) = take_socket(&mut inherited, index)? {
-            sockets.push((scheme, ListenSocket::adopt(socket)?));
+        match take_socket(&mut inherited, index)? {
+            Some(InheritedSocket::Listener(socket)) => {
+                let listener = ListenSocket::adopt(socket)?;
+                sockets.listeners.push((scheme, listener));
+            }
+            Some(InheritedSocket::Datagrams(socket)) => {
+                let socket = DatagramSocket::adopt(socket)?;
+                sockets.datagrams.extend(AdoptedDatagrams::new(socket));
+            }
+            None => {}
         }
     }
     Ok(sockets)
 }
 
-fn take_socket(inherited: &mut ListenFd, index: usize) -> io::Result<Option<OwnedFd>> {
-    // The kind of the socket is unknown. If it is not a TCP socket, it can still be taken as a Unix socket.
-    match inherited.take_tcp_listener(index) {
-        Ok(socket) => Ok(socket.map(OwnedFd::from)),
-        Err(error) => match inherited.take_unix_listener(index) {
-            Ok(socket) => Ok(socket.map(OwnedFd::from)),
-            Err(_) => Err(error),
-        },
+impl AdoptedDatagrams {
+    /// `None` for a socket that is not bound.
+    pub fn new(socket: DatagramSocket) -> Option<AdoptedDatagrams> {
+        let address = socket.address()?;
+        let socket = Arc::new(socket);
+        Some(AdoptedDatagrams { address, socket })
+    }
+}
+
+fn take_socket(inherited: &mut ListenFd, index: usize) -> io::Result<Option<InheritedSocket>> {
+    let listener = |socket: OwnedFd| InheritedSocket::Listener(socket);
+    // The kind of the socket is unknown. A socket of another kind can still be taken as that kind.
+    let error = match inherited.take_tcp_listener(index) {
+        Ok(socket) => return Ok(socket.map(|it| listener(it.into()))),
+        Err(error) => error,
+    };
+    if let Ok(socket) = inherited.take_unix_listener(index) {
+        return Ok(socket.map(|it| listener(it.into())));
+    }
+    match inherited.take_udp_socket(index) {
+        Ok(socket) => Ok(socket.map(|it| InheritedSocket::Datagrams(it.into()))),
+        Err(_) => Err(error),
     }
 }
 
