@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds the Debian packages twice, from nothing, and compares them: the same sources at the same path, compiler and
-# SOURCE_DATE_EPOCH have to give the same bytes. Takes two release builds. BUILD='--no-default-features' compares other features,
+# Builds the Debian packages twice, from nothing, and compares them: the same sources at the same path and the same
+# compiler have to give the same bytes. Takes two release builds. BUILD='--no-default-features' compares other features,
 # in a quarter of an hour less.
 set -eu
 cd "$(dirname "$0")/.."
