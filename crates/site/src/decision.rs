@@ -499,9 +499,7 @@ impl<W: Effects> RequestDecider<'_, W> {
             is_fallback: pending.is_fallback,
             rewritten_target: pending.rewritten_target.as_ref(),
         };
-        if context.has_request_fields(responder.exchange)
-            || responder.exchange.authentication.is_some()
-        {
+        if context.has_request_fields(responder.exchange) {
             context.set_request_fields(self.effects, responder);
         }
         let mut lookup = ResponseLookup {

@@ -240,6 +240,15 @@ impl PathMatches<'_> {
         self.matches(PatternKind::RequestField).next().is_some()
     }
 
+    /// Whether the fields of responses may depend on the request: by a rule for fields, or by the conditions of a redirect or
+    /// rewrite, which caches in front must know.
+    pub fn may_change_fields(&self) -> bool {
+        !self.is_none()
+            && (self.may_have_request_fields()
+                || self.redirects().next().is_some()
+                || self.rewrites().next().is_some())
+    }
+
     #[inline]
     fn matches(&self, kind: PatternKind) -> impl Iterator<Item = usize> {
         let Range { start, end } = self.patterns.ranges[kind as usize];

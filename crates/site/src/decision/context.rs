@@ -119,9 +119,11 @@ impl RequestContext<'_> {
     /// Whether [`RequestContext::set_request_fields`] is needed.
     #[inline]
     pub fn has_request_fields(&self, exchange: &Exchange) -> bool {
-        // Most paths match no pattern. `matches` is for the path after a rewrite; the rules of other paths may apply, too.
-        let has_rules = || self.rewritten_target.is_some() || !self.matches.is_none();
-        self.site.has_request_fields() && has_rules() || self.site.omits_hsts(exchange)
+        // Most paths match no such pattern. `matches` is for the path after a rewrite; the rules of other paths may apply, too.
+        let has_rules = || self.rewritten_target.is_some() || self.matches.may_change_fields();
+        self.site.has_request_fields() && has_rules()
+            || self.site.omits_hsts(exchange)
+            || exchange.authentication.is_some()
     }
 
     /// Sets the fields of the response that depend on the request: those with variables, and those that
