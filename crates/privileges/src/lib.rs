@@ -1,12 +1,13 @@
 //! Privileges of the server's processes: the account under which the server runs ([`account`]), the capabilities that
 //! it keeps ([`capabilities`]), the helper process that opens files that only root may open ([`helper`]), the process that
-//! starts a new version of the program with root's rights ([`starter`]), and the filters of system calls for threads that
-//! serve requests ([`thread_filter`]).
+//! starts a new version of the program with root's rights ([`starter`]), the filters of system calls for threads that
+//! serve requests ([`thread_filter`]), and the limit of the helper's changes ([`change_limit`]).
 
 #![forbid(unsafe_code)]
 
 pub mod account;
 pub mod capabilities;
+pub mod change_limit;
 pub mod helper;
 pub mod starter;
 pub mod thread_filter;

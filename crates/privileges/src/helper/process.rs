@@ -14,7 +14,7 @@ use super::path_walk::{self, UntrustedPath};
 use super::trusted_sources::TrustedSources;
 use crate::account::UserIds;
 use crate::thread_filter::ThreadFilter;
-use crate::{capabilities, hide_process};
+use crate::{capabilities, change_limit, hide_process};
 
 /// The capabilities to open the files of other users, and to give a new log to the server's user.
 const KEPT: CapabilitySet = CapabilitySet::DAC_OVERRIDE
@@ -41,8 +41,9 @@ pub fn serve(config: PathBuf, owner: UserIds) -> Result<(), String> {
     // Rights are given up before the first request, since the requesting server may be compromised.
     capabilities::reduce(KEPT)?;
     hide_process()?;
-    // Without filters in the kernel, the capabilities are the limit.
+    // In a kernel without filters or Landlock, the capabilities are the limit.
     let _ = ThreadFilter::for_helpers().and_then(|filter| filter.apply());
+    let _ = change_limit::apply();
     let channel =
         PacketChannel::to_parent().map_err(|error| format!("the server's socket: {error}"))?;
     let mut helper = HelperState {
