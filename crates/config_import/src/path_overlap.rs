@@ -25,7 +25,7 @@ fn has_name_below(one: &PathGlobs, other: &PathGlobs) -> bool {
 }
 
 /// Whether the texts before the first wildcards of two patterns of whole paths differ, so that no path has both. Most pairs
-/// of locations are told apart by it, without patterns and samples.
+/// of locations differ in it, without patterns and samples.
 pub fn has_other_front(one: &str, other: &str) -> bool {
     let front = |glob: &str| glob.find(['*', '{']).unwrap_or(glob.len());
     let is_whole = one.starts_with('/') && other.starts_with('/');

@@ -235,7 +235,7 @@ fn is_script_path(server: &Server, path: &str) -> bool {
 pub fn has_path(location: &Location, path: &str) -> bool {
     let mut globs = location.globs.globs.iter();
     globs.any(|glob| {
-        // Most locations are told apart without a pattern.
+        // Most locations differ without a pattern.
         let is_other = !location.ignores_case && has_other_front(glob, path);
         let has_path = |it: PathPattern| it.matches(path.as_bytes());
         !is_other && PathPattern::parse(&location.pattern(glob)).is_ok_and(has_path)

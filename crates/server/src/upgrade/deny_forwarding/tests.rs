@@ -73,7 +73,7 @@ fn wait_for(lists: &Receiver<Vec<DenyRecord>>, wanted: &[DenyRecord]) {
     while lists.recv_timeout(PATIENCE).expect("a later list") != wanted {}
 }
 
-/// An upgrade asks for the channels under the server's lock, which a change waits for to read the list.
+/// An upgrade takes the channels under the lock of the server, for which a change waits before it reads the list.
 #[test]
 fn channels_are_available_while_a_list_is_read() {
     let (sender, receiver) = channel();
