@@ -178,7 +178,8 @@ fn activated_socket_for_another_pid_is_ignored() {
 #[test]
 fn activated_socket_that_does_not_listen_is_refused() {
     let folder = site();
-    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    // Of the sockets for datagrams, UDP is for HTTP/3.
+    let socket = UnixDatagram::unbound().expect("a socket");
     let said = fails(activated(&folder, socket, "$$"));
     assert!(said.contains("can't use the supervisor's socket"), "{said}");
 }

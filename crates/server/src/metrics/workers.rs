@@ -24,6 +24,11 @@ pub fn add(running: &RunningServer, out: &mut MetricSnapshot) {
         "Addresses and prefixes that operators deny.",
         running.deny.len(clock::unix_s()) as u64,
     );
+    out.gauge(
+        "lowroad_draining_processes",
+        "Processes that upgrades have replaced and that have not ended.",
+        running.draining_processes() as u64,
+    );
     counters(running, out);
     histogram(
         running,
