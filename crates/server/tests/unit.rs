@@ -128,17 +128,24 @@ fn assert_hardened_workers(server: &TestServer) {
         .join(server.pid().to_string())
         .join("task");
     let main = filters(read(tasks.join(server.pid().to_string()).join("status")));
-    let threads = fs::read_dir(tasks).expect("threads");
-    let workers = threads
-        .map(|thread| thread.expect("a thread").path())
-        .filter(|thread| read(thread.join("comm")).starts_with("worker-"));
-    let counts: Vec<u32> = workers
-        .map(|worker| filters(read(worker.join("status"))))
-        .collect();
-    assert!(
-        !counts.is_empty() && counts.iter().all(|count| *count > main),
-        "{counts:?} filters, and {main} of the main thread"
-    );
+    let worker_filters = || -> Vec<u32> {
+        let threads = fs::read_dir(&tasks).expect("threads");
+        let workers = threads
+            .map(|thread| thread.expect("a thread").path())
+            .filter(|thread| {
+                // Other threads may end meanwhile.
+                let name = fs::read_to_string(thread.join("comm"));
+                name.is_ok_and(|name| name.starts_with("worker-"))
+            });
+        workers
+            .map(|worker| filters(read(worker.join("status"))))
+            .collect()
+    };
+    // The server accepts connections before its last thread has its name and filter.
+    lowroad_testkit::wait_until("filters of workers beyond those of the main thread", || {
+        let counts = worker_filters();
+        (!counts.is_empty() && counts.iter().all(|count| *count > main)).then_some(())
+    });
 }
 
 #[test]
