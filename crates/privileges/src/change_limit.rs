@@ -1,6 +1,6 @@
 //! A limit by Landlock for the helper with root's rights: it opens files and creates logs, and nothing else.
 //!
-//! Landlock belongs to a thread and to what it starts, for good, and its rules can't be widened. So the limit has no paths,
+//! Landlock belongs to a thread and its later threads and programs, for good. Rules can't be widened, so the limit has no paths,
 //! which a reload may add. It applies to root, too, unlike permissions of files. See docs/decisions/0080-filters-by-thread.md.
 
 use landlock::{
