@@ -182,18 +182,27 @@ impl ResponseFields {
 
     /// The values of the fields with this name.
     pub fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
-        let matching = self.lines();
-        let matching = matching
-            .filter(move |(field_name, _)| field_name.eq_ignore_ascii_case(name.as_bytes()));
+        let header = StandardHeader::find(name.as_bytes());
+        let may_contain = header.is_none_or(|header| self.may_contain(header));
+        let lines = may_contain.then(|| self.lines()).into_iter().flatten();
+        let matching =
+            lines.filter(move |(field_name, _)| field_name.eq_ignore_ascii_case(name.as_bytes()));
         matching.map(|(_, value)| value)
     }
 
     /// The values of the fields with this standard name.
     pub fn standard_values(&self, name: StandardHeader) -> impl Iterator<Item = &[u8]> {
-        let matching = self.entries();
+        let entries = self.may_contain(name).then(|| self.entries());
+        let matching = entries.into_iter().flatten();
         let matching =
             matching.filter(move |(field_name, _)| *field_name == FieldName::Known(name));
         matching.map(|(_, value)| value)
+    }
+
+    /// Whether there may be a field with this standard name. Most names are absent, and then no line needs to be read.
+    fn may_contain(&self, name: StandardHeader) -> bool {
+        let codes = self.names.iter().take(self.len());
+        self.len() > STORED_NAMES_MAX || codes.into_iter().any(|it| *it == name as u8)
     }
 
     /// Replaces the values of the fields with a standard name: `replacement` returns the new value, or `None` to keep
@@ -203,15 +212,9 @@ impl ResponseFields {
         name: StandardHeader,
         replacement: impl Fn(&[u8]) -> Option<Vec<u8>>,
     ) {
-        let codes = self.names.iter().take(self.len());
-        let may_contain =
-            self.len() > STORED_NAMES_MAX || codes.into_iter().any(|it| *it == name as u8);
+        let is_replaced = |value| replacement(value).is_some();
         // Most responses need no replacement: return before the fields are copied.
-        if !may_contain
-            || !self
-                .standard_values(name)
-                .any(|value| replacement(value).is_some())
-        {
+        if !self.standard_values(name).any(is_replaced) {
             return;
         }
         // The fields are rebuilt, since a value of another length moves all lines after its own.
