@@ -8,8 +8,8 @@ use crate::reader::{ConfigSource, KeyPosition};
 use crate::site_marks::SiteMarks;
 use crate::unreachable::may_overlap;
 use crate::{
-    ClassConfig, ClientAuthConfig, OriginConfig, OriginHost, OriginUrl, ProcessConfig,
-    RequestConditions, RouteConfig, RouteTo, RuleAction, SiteConfig, SiteName,
+    ClassConfig, ClientAuthConfig, OriginConfig, OriginHost, OriginUrl, RequestConditions,
+    RouteConfig, RouteTo, RuleAction, SiteConfig, SiteName,
 };
 
 /// Warns of likely mistakes in sites.
@@ -24,25 +24,6 @@ pub(crate) fn check_sites(source: &ConfigSource<'_>, sites: &[(SiteConfig, SiteM
             sharing.count() > 1
         };
         warn_of_loops(source, site, marks, &is_shared);
-    }
-}
-
-/// Warns of `http3` without a site that uses TLS.
-pub(crate) fn check_http3(
-    source: &ConfigSource<'_>,
-    server: &ProcessConfig,
-    position: Option<&KeyPosition>,
-    sites: &[(SiteConfig, SiteMarks)],
-) {
-    if let Some(position) = position
-        && server.http3
-        && !sites.iter().any(|(site, _)| site.tls.is_some())
-    {
-        source.warn(
-            position,
-            "http3 has no effect: no site has [site.tls], which HTTP/3 needs",
-            "http3 = false, or [site.tls]",
-        );
     }
 }
 

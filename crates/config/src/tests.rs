@@ -160,7 +160,7 @@ fn all_keys_of_process_tables_are_read() {
         disk_cache_max = "100G"
         ticket_keys = "tickets"
         kernel_tls = true
-        http3 = true
+        http3 = false
         helpers = 8
         drain_timeout = "500ms"
         upgrade_timeout = "2m"
@@ -216,7 +216,7 @@ fn all_keys_of_process_tables_are_read() {
         disk_cache_len_max: 100 << 30,
         ticket_keys: Some("tickets".into()),
         kernel_tls: true,
-        http3: true,
+        http3: false,
         helpers: 8,
         drain_timeout_ms: 500,
         upgrade_timeout_ms: 120_000,
@@ -1333,6 +1333,31 @@ fn proxy_protocol_settings_of_one_address_must_agree() {
         "3:18: site[0].proxy_protocol: \"lb\" is not an address or a prefix \
          (allowed: ADDRESS or ADDRESS/BITS: 127.0.0.1, 10.0.0.0/8, ::1, 2001:db8::/32)"
     );
+}
+
+#[test]
+fn http3_is_on_at_tls_addresses_without_proxy_headers() {
+    let site = |more: &str| {
+        format!(
+            "[[site]]\nroot = \"r\"\n{more}\n[site.tls]\nlisten = \"127.0.0.1:443\"\ncertificate = \"c\"\nkey = \"k\"\n"
+        )
+    };
+    let advertises = |config: &Config| {
+        let mut fields = config.sites[0].headers.iter().flat_map(|it| &it.set);
+        fields.any(|(name, _)| &**name == "Alt-Svc")
+    };
+    let address = "127.0.0.1:443".parse().expect("an address");
+    let off = "[server]\nhttp3 = false\n";
+    for (head, more, is_on) in [
+        ("", "", true),
+        (off, "", false),
+        ("", "proxy_protocol = \"10.0.0.0/8\"", false),
+    ] {
+        let text = format!("{head}{}", site(more));
+        let config = parse(&text, Path::new("f")).expect("a configuration");
+        assert_eq!(config.has_http3(address), is_on, "{text}");
+        assert_eq!(advertises(&config), is_on, "{text}");
+    }
 }
 
 #[test]

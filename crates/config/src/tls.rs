@@ -187,6 +187,9 @@ pub(crate) fn hsts_rule(tls: &TlsConfig) -> Option<HeaderRule> {
 /// Adds the field that tells clients of HTTP/1 and HTTP/2 the port of HTTP/3 (RFC 7838, RFC 9114 §3.1.1). A response of an
 /// origin may have one that names the origin's port, so it is replaced.
 pub(crate) fn advertise_http3(site: &mut SiteConfig) {
+    if !can_have_http3(site) {
+        return;
+    }
     let addresses = site.tls_addresses();
     let mut ports = addresses.iter().map(SocketAddr::port);
     // The kernel chooses the number that replaces 0. A stored head has one port, which must be right at each address.
@@ -204,6 +207,12 @@ pub(crate) fn advertise_http3(site: &mut SiteConfig) {
     site.headers.push(advertisement(port));
 }
 
+/// Whether clients of a site may use HTTP/3. PROXY headers exist for TCP alone, so behind a proxy that sends them, UDP would
+/// hide the clients' addresses.
+fn can_have_http3(site: &SiteConfig) -> bool {
+    site.proxy_protocol.is_empty()
+}
+
 /// The header rule that advertises HTTP/3 at a port.
 fn advertisement(port: u16) -> HeaderRule {
     let value = format!("h3=\":{port}\"; ma={ADVERTISED_S}");
@@ -219,6 +228,13 @@ fn advertisement(port: u16) -> HeaderRule {
 }
 
 impl crate::Config {
+    /// Whether a TLS address also accepts HTTP/3.
+    pub fn has_http3(&self, address: SocketAddr) -> bool {
+        let mut sites = self.sites.iter();
+        self.server.http3
+            && sites.all(|it| !it.tls_addresses().contains(&address) || can_have_http3(it))
+    }
+
     /// Ends the advertisement of HTTP/3 by the sites at an address with an unusable UDP port. An advertisement is the same at all
     /// addresses of a site, and other sites keep theirs.
     pub fn withdraw_http3(&mut self, address: SocketAddr) {

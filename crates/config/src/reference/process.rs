@@ -87,8 +87,8 @@ pub(super) const SERVER: TableReference = TableReference {
         KeyReference::with_default(
             "http3",
             "boolean",
-            "false",
-            "Accept HTTP/3 at each TLS address, on the UDP port of the same number, which firewalls must let through. Responses of sites with one TLS port have `Alt-Svc`, by which browsers find it; behind a port mapping, set the field by a [header](site-header.md). Limits of requests, streams, connections and rates are those of HTTP/2.",
+            "true",
+            "Accept HTTP/3 at each TLS address without `proxy_protocol`, on the UDP port of the same number, which firewalls must let through. Responses of sites with one TLS port have `Alt-Svc`, by which browsers find it; behind a port mapping, set the field by a [header](site-header.md). Limits of requests, streams, connections and rates are those of HTTP/2. If the UDP port can't be used, the log has the reason, and clients use HTTP/2.",
         ),
         KeyReference::with_default(
             "helpers",

@@ -38,7 +38,7 @@ pub struct ProcessConfig {
     pub ticket_keys: Option<PathBuf>,
     /// Whether the kernel encrypts long files over TLS 1.3, if it can (kernel TLS). Default false.
     pub kernel_tls: bool,
-    /// Whether TLS listeners also accept HTTP/3. Default false.
+    /// Whether TLS listeners also accept HTTP/3, where UDP allows it ([`Config::has_http3`](crate::Config::has_http3)). Default true.
     pub http3: bool,
     /// Helper threads, which open and read files, and compress. 1 to 256. Default 4.
     pub helpers: usize,
@@ -103,7 +103,7 @@ impl Default for ProcessConfig {
             disk_cache: None,
             ticket_keys: None,
             kernel_tls: false,
-            http3: false,
+            http3: true,
             disk_cache_len_max: 10 << 30,
             helpers: 4,
             drain_timeout_ms: 30_000,

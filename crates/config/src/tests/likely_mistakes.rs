@@ -20,10 +20,6 @@ fn likely_mistakes_are_warned_of() {
             "3:1: site[0].rule[0]: client_certificate = false holds for all requests",
         ),
         (
-            format!("[server]\nhttp3 = true\n{ROOT}"),
-            "1:1: server: http3 has no effect",
-        ),
-        (
             "[[class]]\nname = \"a\"\nhosts = \"b.example\"\n[[site]]\nnames = [\"a.example\", \"*.c.example\"]\nroot = \"/\"\n".to_owned(),
             "2:8: class[0].name: hosts: no site has the name b.example",
         ),

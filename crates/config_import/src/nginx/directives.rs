@@ -133,8 +133,11 @@ fn unknown(directive: &Directive) -> DirectiveOutcome {
             "open_file_cache",
             Ok("files are cached, and changes are noticed"),
         ),
-        ("quic_", Err("Lowroad has no HTTP/3; clients use HTTP/2")),
-        ("http3", Err("Lowroad has no HTTP/3; clients use HTTP/2")),
+        (
+            "quic_",
+            Ok("HTTP/3 is on with TLS, and its settings are fixed"),
+        ),
+        ("http3", Ok("HTTP/3 is on with TLS, see http3 in [server]")),
         ("uwsgi_temp_path", Ok("[buffering] has one folder")),
         ("scgi_temp_path", Ok("[buffering] has one folder")),
         (

@@ -142,9 +142,6 @@ fn read_listen(server: &mut Server, directive: &Directive, is_ssl_on: bool) -> D
     if text.starts_with("unix:") {
         return DirectiveOutcome::ByHand("sites listen at TCP addresses".to_string());
     }
-    if has("quic") {
-        return DirectiveOutcome::ByHand("Lowroad has no HTTP/3; clients use HTTP/2".to_string());
-    }
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if port.chars().all(|it| it.is_ascii_digit()) && !port.is_empty() => {
             (host, port)
@@ -160,7 +157,8 @@ fn read_listen(server: &mut Server, directive: &Directive, is_ssl_on: bool) -> D
     };
     let listen = ListenAddress {
         address,
-        is_tls: has("ssl") || is_ssl_on,
+        // Each TLS address has HTTP/3, too.
+        is_tls: has("ssl") || has("quic") || is_ssl_on,
         is_default: has("default_server") || has("default"),
     };
     if has("proxy_protocol") {

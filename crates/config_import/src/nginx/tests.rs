@@ -227,6 +227,27 @@ fn scheme_of_the_request_stays_in_redirects() {
 }
 
 #[test]
+fn http3_of_nginx_needs_no_settings() {
+    let import = import(
+        "server { listen 443 quic reuseport; listen 443 ssl; ssl_certificate /c; ssl_certificate_key /k; root /r; \
+         http3_hq off; quic_retry on; add_header Alt-Svc 'h3=\":443\"; ma=86400'; }",
+    );
+    assert_eq!(import.report.counts().by_hand, 0, "{}", import.report);
+    let config = config(&import);
+    let [site] = &config.sites[..] else {
+        panic!("not one site: {:?}", config.sites)
+    };
+    assert!(site.listen.is_empty());
+    let address = site.tls_addresses()[0];
+    assert!(config.has_http3(address));
+    let advertised = site.headers.iter().flat_map(|it| &it.set);
+    assert_eq!(
+        advertised.filter(|(name, _)| &**name == "Alt-Svc").count(),
+        1
+    );
+}
+
+#[test]
 fn lifetimes_of_caches_are_reported_as_they_are() {
     let cached = "proxy_cache_path /c keys_zone=z:1m; server { proxy_cache_valid 200 10m; proxy_cache_valid 404 1m;";
     let text = format!("{cached} location / {{ {FIRST} proxy_cache z; }} }}");

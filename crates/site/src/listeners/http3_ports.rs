@@ -153,9 +153,6 @@ impl ListenerSet {
 
     /// The listeners with HTTP/3.
     fn datagram_listeners(&self, config: &Config) -> Vec<DatagramListener> {
-        if !config.server.http3 {
-            return Vec::new();
-        }
         let addresses = self.addresses_for(&config.sites);
         let all = self.addresses.iter().copied();
         let with_tls = all.filter_map(|(id, address)| {
@@ -165,7 +162,9 @@ impl ListenerSet {
                 configured: addresses.tls_address(id)?,
             })
         });
-        with_tls.collect()
+        with_tls
+            .filter(|it| config.has_http3(it.configured))
+            .collect()
     }
 
     /// Removes the datagram sockets that a configuration no longer contains; returns their listeners.

@@ -89,7 +89,7 @@ fn managed(name: &str, value: &str) -> Option<&'static str> {
         {
             Some("Cache-Status (RFC 9211) is sent")
         }
-        "alt-svc" => Some("it announces HTTP/3, which Lowroad doesn't have"),
+        "alt-svc" if value.contains("h3") => Some("the server announces HTTP/3 itself"),
         "accept-ranges" | "date" | "last-modified" | "etag" | "connection" => {
             Some("the server manages this field")
         }
