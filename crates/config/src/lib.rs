@@ -205,8 +205,11 @@ fn config(
     let maps = top.section("map").map(|section| map::maps(&section));
     let (maps, map_marks) = maps.unwrap_or_default();
     source.set_maps(maps.clone());
-    let server = top
-        .section("server")
+    let server_section = top.section("server");
+    let server_position = server_section
+        .as_ref()
+        .map(|section| section.position.clone());
+    let server = server_section
         .map(|section| process::server(section, missing_features))
         .unwrap_or_default();
     let limits = top
@@ -275,6 +278,7 @@ fn config(
     contradictions::check_maps(source, &map_marks);
     unreachable::check(source, &sites);
     likely_mistakes::check_sites(source, &sites);
+    likely_mistakes::check_early_data(source, &server, server_position.as_ref(), &sites);
     likely_mistakes::check_classes(source, &classes, &sites);
     redirect_loops::check(source, &sites);
     check::names_and_listeners(source, &sites);

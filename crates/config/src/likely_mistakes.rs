@@ -8,8 +8,8 @@ use crate::reader::{ConfigSource, KeyPosition};
 use crate::site_marks::SiteMarks;
 use crate::unreachable::may_overlap;
 use crate::{
-    ClassConfig, ClientAuthConfig, OriginConfig, OriginHost, OriginUrl, RequestConditions,
-    RouteConfig, RouteTo, RuleAction, SiteConfig, SiteName,
+    ClassConfig, ClientAuthConfig, OriginConfig, OriginHost, OriginUrl, ProcessConfig,
+    RequestConditions, RouteConfig, RouteTo, RuleAction, SiteConfig, SiteName,
 };
 
 /// Warns of likely mistakes in sites.
@@ -24,6 +24,26 @@ pub(crate) fn check_sites(source: &ConfigSource<'_>, sites: &[(SiteConfig, SiteM
             sharing.count() > 1
         };
         warn_of_loops(source, site, marks, &is_shared);
+    }
+}
+
+/// Warns of `early_data` without HTTP/3.
+pub(crate) fn check_early_data(
+    source: &ConfigSource<'_>,
+    server: &ProcessConfig,
+    position: Option<&KeyPosition>,
+    sites: &[(SiteConfig, SiteMarks)],
+) {
+    let has_http3 = server.http3 && sites.iter().any(|(site, _)| site.tls.is_some());
+    if let Some(position) = position
+        && server.early_data
+        && !has_http3
+    {
+        source.warn(
+            position,
+            "early_data has no effect without HTTP/3",
+            "early_data = false, or [site.tls] with http3 = true",
+        );
     }
 }
 

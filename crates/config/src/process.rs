@@ -52,6 +52,7 @@ pub(crate) fn server(
         ticket_keys: section.item("ticket_keys").and_then(|item| item.path()),
         kernel_tls: section.flag("kernel_tls", default.kernel_tls),
         http3: section.flag("http3", default.http3),
+        early_data: section.flag("early_data", default.early_data),
         helpers: count(&section, "helpers", default.helpers, 1..=256),
         drain_timeout_ms: section.duration_ms(
             "drain_timeout",

@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 
 pub(crate) const TABLES: [&str; 4] = ["server", "log", "traces", "admin"];
 /// The keys of `[server]` that a reload applies.
-pub(crate) const APPLIED: [&str; 2] = ["disk_cache_max", "http3"];
+pub(crate) const APPLIED: [&str; 3] = ["disk_cache_max", "http3", "early_data"];
 
 /// The keys of `[server]`, `[log]`, `[traces]` and `[admin]` with their values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

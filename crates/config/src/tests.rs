@@ -161,6 +161,7 @@ fn all_keys_of_process_tables_are_read() {
         ticket_keys = "tickets"
         kernel_tls = true
         http3 = false
+        early_data = true
         helpers = 8
         drain_timeout = "500ms"
         upgrade_timeout = "2m"
@@ -217,6 +218,7 @@ fn all_keys_of_process_tables_are_read() {
         ticket_keys: Some("tickets".into()),
         kernel_tls: true,
         http3: false,
+        early_data: true,
         helpers: 8,
         drain_timeout_ms: 500,
         upgrade_timeout_ms: 120_000,

@@ -105,6 +105,8 @@ counters! {
     quic_handshake_failures,
     /// Of these, handshakes given up after their time limit.
     quic_handshake_timeouts,
+    /// QUIC connections that were opened by early data (0-RTT).
+    quic_early_connections,
     /// QUIC clients that had to prove their address.
     quic_retries,
     /// QUIC connections refused because there were too many, or the server stops.

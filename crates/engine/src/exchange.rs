@@ -183,6 +183,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             now_ms: worker.driver.now_ms(),
             started_us,
             unix_s: worker.unix_s,
+            is_early: self.protocol.is_early(),
             body: None,
             body_len: Some(0),
             body_len_max: self.protocol.body_len_max(&worker.settings),

@@ -83,6 +83,11 @@ impl Protocol {
         }
     }
 
+    /// Whether the latest request came in early data of TLS.
+    pub fn is_early(&self) -> bool {
+        matches!(self, Protocol::Http3(session) if session.is_early)
+    }
+
     /// The session of a protocol that interleaves responses.
     #[inline]
     pub fn multiplexed(&mut self) -> Option<MultiplexedSession<'_>> {

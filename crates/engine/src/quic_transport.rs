@@ -23,7 +23,7 @@ pub struct ConnectionKey(pub u32);
 /// server's connection has none, and a client's only `Over`.
 #[derive(Debug)]
 pub enum QuicEvent {
-    /// The handshake is complete.
+    /// The handshake is complete, or early data has arrived ([`QuicTransport::is_early`]).
     Opened,
     /// Bytes of a stream in their order.
     Bytes {
@@ -100,6 +100,8 @@ pub struct QuicCounters {
     pub accepted: u64,
     /// Handshakes that completed.
     pub opened: u64,
+    /// Connections that were opened by early data (0-RTT).
+    pub early: u64,
     /// Handshakes that failed or timed out.
     pub failed: u64,
     /// Handshakes given up after their time limit; they are also in `failed`.
@@ -127,6 +129,7 @@ impl QuicCounters {
     pub(crate) fn add(&mut self, other: &QuicCounters) {
         self.accepted += other.accepted;
         self.opened += other.opened;
+        self.early += other.early;
         self.failed += other.failed;
         self.handshake_timeouts += other.handshake_timeouts;
         self.retried += other.retried;
@@ -238,7 +241,10 @@ pub trait QuicTransport: Send {
     /// The address of the peer. It changes when the client migrates.
     fn peer_address(&mut self, key: ConnectionKey) -> Option<SocketAddr>;
 
-    /// The parameters of TLS, once the handshake is complete; `None` without cryptography.
+    /// Whether the bytes of a connection are early data (0-RTT), which may be a replay: its handshake is in progress.
+    fn is_early(&mut self, key: ConnectionKey) -> bool;
+
+    /// The parameters of TLS, once they are known; `None` without cryptography.
     fn tls_info(&mut self, key: ConnectionKey) -> Option<Arc<TlsInfo>>;
 
     /// Sends a packet that the peer acknowledges, so that neither side considers the connection idle.

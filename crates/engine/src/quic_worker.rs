@@ -300,7 +300,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         }
     }
 
-    /// Creates the worker's connection of a QUIC connection with a complete handshake.
+    /// Creates the worker's connection of a QUIC connection with a complete handshake, or with early data.
     fn open_http3(&mut self, socket: DatagramSocketId, key: ConnectionKey) {
         let context = &mut self.context;
         let Some(port) = context.quic.get(socket) else {
@@ -321,7 +321,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
             &mut context.h3,
             SessionProgress::new(now_ms, false),
         );
-        // The handshake is complete, so that the time until the first request counts.
+        // The time of the handshake has its own limit; from now on that until the first request counts.
         let timeout_ms = context.idle_timeout_ms();
         let transport = ClientTransport::without_socket(peer);
         let protocol = Protocol::Http3(Box::new(session));
@@ -384,6 +384,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
     fn publish_quic_counters(&mut self) {
         let (from, to) = (self.context.quic.counters(), &self.context.counters);
         to.quic_handshakes.set(from.accepted);
+        to.quic_early_connections.set(from.early);
         to.quic_handshake_failures.set(from.failed);
         to.quic_handshake_timeouts.set(from.handshake_timeouts);
         to.quic_retries.set(from.retried);

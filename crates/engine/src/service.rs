@@ -71,6 +71,8 @@ pub struct Exchange {
     pub started_us: u64,
     /// Seconds since 1970.
     pub unix_s: u64,
+    /// The request came in early data of TLS, so it may be a replay (RFC 8470).
+    pub is_early: bool,
     /// The request's body, if it has one. The service takes the body when it gets the request; otherwise the body is
     /// received and dropped.
     pub body: Option<BodyReceiver>,
@@ -136,6 +138,7 @@ impl Exchange {
             now_ms,
             started_us: now_ms * 1000,
             unix_s,
+            is_early: false,
             body: None,
             body_len: Some(0),
             body_len_max: u64::MAX,

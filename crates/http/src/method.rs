@@ -96,6 +96,15 @@ impl Method {
         })
     }
 
+    /// Whether the method is one of the standard safe ones: the client expects no effect of the request (RFC 9110 §9.2.1).
+    #[must_use]
+    pub fn is_safe(&self) -> bool {
+        matches!(
+            self,
+            Method::Get | Method::Head | Method::Options | Method::Trace
+        )
+    }
+
     /// Whether the method is idempotent: repeating the request has the same effect as sending it once (RFC 9110
     /// §9.2.2).
     #[must_use]

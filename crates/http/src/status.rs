@@ -60,6 +60,7 @@ statuses! {
     RANGE_NOT_SATISFIABLE = 416 "Range Not Satisfiable";
     EXPECTATION_FAILED = 417 "Expectation Failed";
     MISDIRECTED_REQUEST = 421 "Misdirected Request";
+    TOO_EARLY = 425 "Too Early";
     UPGRADE_REQUIRED = 426 "Upgrade Required";
     PRECONDITION_REQUIRED = 428 "Precondition Required";
     TOO_MANY_REQUESTS = 429 "Too Many Requests";

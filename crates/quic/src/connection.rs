@@ -16,11 +16,25 @@ use crate::settings::QuicSettings;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionPhase {
     Handshake,
+    /// The handshake of a server is in progress, and early data has arrived.
+    Early,
     Open,
     /// Ended; `Over` is to be returned.
     Ending(CloseReason),
     /// The caller has no state of the connection. Its last datagrams may still be sent.
     Over,
+}
+
+impl ConnectionPhase {
+    /// Whether the handshake is in progress.
+    pub fn is_handshake(self) -> bool {
+        matches!(self, ConnectionPhase::Handshake | ConnectionPhase::Early)
+    }
+
+    /// Whether the caller has a state of the connection, and streams are read.
+    fn is_open(self) -> bool {
+        matches!(self, ConnectionPhase::Early | ConnectionPhase::Open)
+    }
 }
 
 /// Bytes of a stream that QUIC has given out, and the caller has not taken.
@@ -95,7 +109,7 @@ impl<P> QuicConnection<P> {
                 return translated;
             }
         }
-        while self.phase == ConnectionPhase::Open
+        while self.phase.is_open()
             && let Some(stream) = self.readable.pop_front()
         {
             // Streams that are paused or have nothing to read are skipped.
@@ -113,8 +127,12 @@ impl<P> QuicConnection<P> {
                 self.phase = ConnectionPhase::Open;
                 Some(QuicEvent::Opened)
             }
+            Event::Connected if self.phase == ConnectionPhase::Early => {
+                self.phase = ConnectionPhase::Open;
+                None
+            }
             Event::ConnectionLost { reason } => {
-                if self.phase == ConnectionPhase::Handshake {
+                if self.phase.is_handshake() {
                     self.alert = received_alert(&reason);
                 }
                 self.phase = match self.phase {
@@ -133,7 +151,13 @@ impl<P> QuicConnection<P> {
                     self.queue_reading(id.into());
                 }
                 self.raise_streams(dir, settings);
-                None
+                // Before the end of the handshake only early data can have opened a stream of the client.
+                let is_early =
+                    self.phase == ConnectionPhase::Handshake && self.inner.side().is_server();
+                if is_early {
+                    self.phase = ConnectionPhase::Early;
+                }
+                is_early.then_some(QuicEvent::Opened)
             }
             Event::Stream(StreamEvent::Readable { id }) => self.notice_input(id),
             Event::Stream(StreamEvent::Writable { id }) => {
@@ -316,11 +340,13 @@ impl<P> QuicConnection<P> {
 
     /// Closes the connection with an error code of the application. Returns whether that ends its handshake.
     pub fn close(&mut self, now: Instant, code: VarInt, reason: &'static str) -> bool {
-        let is_handshake = self.phase == ConnectionPhase::Handshake;
+        let is_handshake = self.phase.is_handshake();
         self.inner
             .close(now, code, Bytes::from_static(reason.as_bytes()));
         self.phase = match self.phase {
-            ConnectionPhase::Open => ConnectionPhase::Ending(CloseReason::Local),
+            ConnectionPhase::Early | ConnectionPhase::Open => {
+                ConnectionPhase::Ending(CloseReason::Local)
+            }
             // The caller knows a connection that it has opened itself.
             ConnectionPhase::Handshake if self.inner.side().is_client() => {
                 ConnectionPhase::Ending(CloseReason::Local)

@@ -230,7 +230,7 @@ impl<P> QuicEndpoint<P> {
     fn limit_handshake(&mut self, key: ConnectionKey) {
         let (now, now_us) = (self.instant(self.now_us), self.now_us);
         if let Some(connection) = self.find(key)
-            && connection.phase == ConnectionPhase::Handshake
+            && connection.phase.is_handshake()
             && connection.handshake_due_us <= now_us
         {
             // Clients that miss this receive a stateless reset later.
@@ -257,8 +257,11 @@ impl<P> QuicEndpoint<P> {
         let connection = self.connections.get_mut(key.0 as usize)?.as_deref_mut()?;
         let phase = connection.phase;
         let event = connection.next_event(&self.settings, &mut self.budget, self.now_us);
+        if phase == ConnectionPhase::Handshake && connection.phase == ConnectionPhase::Early {
+            self.counters.early += 1;
+        }
         // The phase changes only here, and by `close`.
-        if phase == ConnectionPhase::Handshake && connection.phase != phase {
+        if phase.is_handshake() && !connection.phase.is_handshake() {
             let is_open = connection.phase == ConnectionPhase::Open;
             let report = self.config.as_ref();
             let report = report.and_then(|config| config.cipher.report.as_ref());
@@ -302,7 +305,7 @@ impl<P> QuicEndpoint<P> {
         // Only now, so that writes of the caller in between do not touch the connection again.
         connection.is_touched = false;
         let due = connection.inner.poll_timeout();
-        let is_handshake = connection.phase == ConnectionPhase::Handshake;
+        let is_handshake = connection.phase.is_handshake();
         let handshake_due_us = is_handshake.then_some(connection.handshake_due_us);
         // Until then late datagrams are answered with the close, and the slot is not reused.
         let is_gone = connection.inner.is_drained() && connection.phase == ConnectionPhase::Over;

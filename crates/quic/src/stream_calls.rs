@@ -7,6 +7,7 @@ use bytes::Bytes;
 use lowroad_tls::quic::HandshakeSummary;
 use quinn_proto::{Dir, VarInt};
 
+use crate::connection::ConnectionPhase;
 use crate::endpoint::QuicEndpoint;
 use crate::event::{ConnectionKey, QuicStreamClosed};
 
@@ -111,7 +112,13 @@ impl<P> QuicEndpoint<P> {
             .map(|connection| connection.inner.remote_address())
     }
 
-    /// The negotiated values of TLS, once the handshake is complete; `None` without cryptography.
+    /// Whether bytes of a connection are early data (0-RTT), which may be a replay: its handshake is in progress.
+    pub fn is_early(&mut self, key: ConnectionKey) -> bool {
+        self.find(key)
+            .is_some_and(|connection| connection.phase == ConnectionPhase::Early)
+    }
+
+    /// The negotiated values of TLS, once they are known; `None` without cryptography.
     pub fn handshake_summary(&mut self, key: ConnectionKey) -> Option<Arc<HandshakeSummary>> {
         let summary = self.find(key)?.inner.crypto_session().handshake_data()?;
         summary.downcast().ok().map(|summary| *summary)

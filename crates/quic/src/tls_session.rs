@@ -134,11 +134,15 @@ impl Session for TlsSession {
     }
 
     fn early_crypto(&self) -> Option<(Box<dyn HeaderKey>, Box<dyn PacketKey>)> {
-        None
+        let keys = self.session.as_ref()?.early_keys()?;
+        Some((
+            Box::new(ProtectionKey(keys.header)),
+            Box::new(PayloadKey(keys.packet)),
+        ))
     }
 
     fn early_data_accepted(&self) -> Option<bool> {
-        None
+        self.session.as_ref()?.is_early_data_accepted()
     }
 
     fn is_handshaking(&self) -> bool {

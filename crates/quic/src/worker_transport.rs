@@ -168,6 +168,10 @@ impl QuicTransport for WorkerTransport {
         Some(Arc::new((self.describe)(&summary)))
     }
 
+    fn is_early(&mut self, key: ConnectionKey) -> bool {
+        self.endpoint.is_early(key)
+    }
+
     fn keep_alive(&mut self, key: ConnectionKey) {
         self.endpoint.keep_alive(key);
     }

@@ -273,6 +273,10 @@ impl<W: Effects> RequestDecider<'_, W> {
             self.effects.trace(TraceEvent::NoSite);
             return generated_response(responder.refuse(None, StatusCode::MISDIRECTED_REQUEST));
         };
+        // Early data may be a replay (RFC 8470 §3), so only requests without effects are answered.
+        if responder.exchange.is_early && !request.method.is_safe() {
+            return generated_response(responder.refuse(None, StatusCode::TOO_EARLY));
+        }
         let (site, host) = (found.site, &name[..found.host_len]);
         responder.exchange.metric_scope = site.metric_scope.number();
         self.effects.trace(TraceEvent::Site(site));

@@ -2,7 +2,7 @@
 //! the keys of each level.
 //!
 //! `rustls` is dropped once the handshake is complete: an established connection keeps the secrets of the next key
-//! update only. 0-RTT is not offered, since early data can be replayed.
+//! update only. Early data (0-RTT) is accepted by acceptors that are made for it only.
 
 mod key_update;
 mod packet_keys;
@@ -10,7 +10,7 @@ mod session;
 
 pub use key_update::{LazyPacketKey, NextPacketKeys};
 pub use packet_keys::{initial_keys, retry_tag};
-pub use rustls::quic::{HeaderProtectionKey, Keys, PacketKey};
+pub use rustls::quic::{DirectionalKeys, HeaderProtectionKey, Keys, PacketKey};
 pub use session::{HandshakeSummary, QuicAlert, QuicTlsAcceptor, QuicTlsConnector, QuicTlsSession};
 
 /// The application protocol of HTTP/3 (RFC 9114 §3.1).

@@ -91,6 +91,12 @@ pub(super) const SERVER: TableReference = TableReference {
             "Accept HTTP/3 at each TLS address without `proxy_protocol`, on the UDP port of the same number, which firewalls must let through. Responses of sites with one TLS port have `Alt-Svc`, by which browsers find it; behind a port mapping, set the field by a [header](site-header.md). Limits of requests, streams, connections and rates are those of HTTP/2. If the UDP port can't be used, the log has the reason, and clients use HTTP/2.",
         ),
         KeyReference::with_default(
+            "early_data",
+            "boolean",
+            "false",
+            "Accept early data (0-RTT) over HTTP/3: returning clients send their first request with the handshake, and so save a round trip. Each of the 16,384 latest sessions of an address is accepted once, so that a copy of early data has no effect; a reload or restart removes them, and clients then wait for the handshake. Methods other than GET, HEAD, OPTIONS and TRACE get 425 (RFC 8470), after which clients repeat the request. Handlers and origins get `Early-Data: 1`, and may answer 425, too. Not at addresses with `client_ca`.",
+        ),
+        KeyReference::with_default(
             "helpers",
             "1 to 256",
             "4",

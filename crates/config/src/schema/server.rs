@@ -40,6 +40,8 @@ pub struct ProcessConfig {
     pub kernel_tls: bool,
     /// Whether TLS listeners also accept HTTP/3, where UDP allows it ([`Config::has_http3`](crate::Config::has_http3)). Default true.
     pub http3: bool,
+    /// Whether HTTP/3 accepts early data (0-RTT) with requests of safe methods. Default false. Key `early_data`.
+    pub early_data: bool,
     /// Helper threads, which open and read files, and compress. 1 to 256. Default 4.
     pub helpers: usize,
     /// Graceful shutdown: how long requests in progress may take after SIGTERM, in milliseconds.
@@ -104,6 +106,7 @@ impl Default for ProcessConfig {
             ticket_keys: None,
             kernel_tls: false,
             http3: true,
+            early_data: false,
             disk_cache_len_max: 10 << 30,
             helpers: 4,
             drain_timeout_ms: 30_000,

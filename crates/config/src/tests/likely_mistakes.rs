@@ -20,6 +20,14 @@ fn likely_mistakes_are_warned_of() {
             "3:1: site[0].rule[0]: client_certificate = false holds for all requests",
         ),
         (
+            format!("[server]\nearly_data = true\n{ROOT}"),
+            "1:1: server: early_data has no effect without HTTP/3",
+        ),
+        (
+            format!("[server]\nearly_data = true\nhttp3 = false\n{ROOT}{TLS}"),
+            "1:1: server: early_data has no effect without HTTP/3",
+        ),
+        (
             "[[class]]\nname = \"a\"\nhosts = \"b.example\"\n[[site]]\nnames = [\"a.example\", \"*.c.example\"]\nroot = \"/\"\n".to_owned(),
             "2:8: class[0].name: hosts: no site has the name b.example",
         ),
@@ -51,6 +59,8 @@ fn likely_mistakes_are_warned_of() {
         assert!(shown.contains(expected), "{text}: {shown}");
     }
     for text in [
+        format!("[server]\nworkers = 2\n{ROOT}"),
+        format!("[server]\nearly_data = true\n{ROOT}{TLS}"),
         format!(
             "{ROOT}[[site.rule]]\ndeny = 403\nclient_certificate = false\n{TLS}client = \"request\"\nclient_ca = \"ca\"\n"
         ),

@@ -151,7 +151,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     fn on_http3_event(&mut self, worker: &mut WorkerContext<D, V>, event: H3ServerEvent<'_, '_>) {
         match event {
             H3ServerEvent::Request(head) => {
-                self.follow_client_address(worker);
+                self.update_client(worker);
                 self.on_stream_request(worker, head);
             }
             H3ServerEvent::Data { stream, data } => {
@@ -187,8 +187,8 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Updates the client's address, which changes when the client migrates.
-    fn follow_client_address(&mut self, worker: &mut WorkerContext<D, V>) {
+    /// Updates the client's address, which changes when the client migrates, and whether its bytes are early data.
+    fn update_client(&mut self, worker: &mut WorkerContext<D, V>) {
         if let Protocol::Http3(session) = &mut self.protocol
             && let Some(transport) = worker.quic.transport(session.id)
             && let Some(address) = transport.peer_address(session.id.key)
@@ -196,6 +196,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             // Conditions and logs have the address of the request.
             self.transport.peer = address.ip();
             self.transport.peer_port = address.port();
+            session.is_early = transport.is_early(session.id.key);
         }
     }
 

@@ -18,6 +18,8 @@ pub(crate) struct H3Session {
     pub id: QuicConnectionId,
     /// The parameters of TLS; `None` without cryptography.
     pub tls: Option<Arc<TlsInfo>>,
+    /// Whether the latest request came in early data.
+    pub is_early: bool,
     /// Output of the control stream and of the decoder stream.
     pub control: Vec<u8>,
     pub decoder: Vec<u8>,
@@ -62,6 +64,7 @@ impl H3Session {
         });
         H3Session {
             http,
+            is_early: false,
             kept_alive_ms: progress.used_ms,
             gone_ms: None,
             progress,

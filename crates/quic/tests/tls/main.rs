@@ -18,7 +18,7 @@ use lowroad_tls::{
     TlsClock, TlsServerSettings,
 };
 
-use crate::http_peers::{HttpClient, HttpServer};
+use crate::http_peers::{HttpClient, HttpServer, request};
 use crate::network::{Application, Faults, NOW_S, TestEndpoint, World, config};
 
 static AUTHORITY: LazyLock<LocalAuthority> = LazyLock::new(|| authority("here"));
@@ -117,6 +117,54 @@ fn the_summary_names_the_negotiated_values_and_sessions_resume() {
         let client_summary = world.ends[0].handshake_summary(key).expect("a summary");
         assert_eq!(client_summary.is_resumed, is_resumed);
         world.run_for(&mut client, &mut server, 100_000);
+    }
+}
+
+#[test]
+fn early_data_arrives_with_the_first_datagram() {
+    for (seed, loss) in [(1, 0), (2, 20), (3, 50)] {
+        let faults = Faults {
+            loss,
+            reordering: loss,
+            ..Faults::default()
+        };
+        let latency_us = faults.latency_us;
+        let acceptor = TlsAcceptor::new(&tls_settings()).expect("settings");
+        let cipher = QuicCipher::tls(acceptor.for_quic_with_early_data(64));
+        let mut config = config(1, 1, cipher);
+        config.settings.handshake_timeout_ms = 600_000;
+        config.settings.idle_timeout_ms = 600_000;
+        let mut world = World::new(seed, 1, faults, &config);
+        let cipher = QuicClientCipher::tls(connector(8).for_quic_with_early_data());
+        world.connect(&cipher);
+        let (mut client, mut server) = (HttpClient::new(1), HttpServer::new(100));
+        world.run(&mut client, &mut server, |_, client, _| client.is_done());
+        // The tickets arrive.
+        world.run_for(&mut client, &mut server, 5_000_000);
+        let start_us = world.now_us;
+        let key = world.connect(&cipher);
+        let stream = world.ends[0].open(key, true).expect("remembered limits");
+        let frame = request();
+        let len = frame.len();
+        let taken = world.ends[0].write(key, stream, &mut [frame.into()]);
+        assert_eq!(taken, Ok(len));
+        assert_eq!(world.ends[0].finish(key, stream), Ok(()));
+        let (mut client, mut arrived_us) = (HttpClient::new(1), None);
+        client.sent = 1;
+        let mut marking = |endpoint: &mut TestEndpoint, key: ConnectionKey, event: QuicEvent| {
+            if let QuicEvent::Bytes { stream: 0, .. } = event {
+                arrived_us.get_or_insert((endpoint.now_us() - start_us, endpoint.is_early(key)));
+            }
+            server.event(endpoint, key, event);
+        };
+        world.run(&mut client, &mut marking, |_, client, _| client.is_done());
+        assert_eq!(client.body_lens(), [100]);
+        world.run_for(&mut client, &mut marking, 5_000_000);
+        if loss == 0 {
+            assert_eq!(arrived_us, Some((latency_us, true)));
+            assert_eq!(world.ends[1].counters().early, 1);
+            assert_eq!(world.ends[1].handshakes(), 0);
+        }
     }
 }
 

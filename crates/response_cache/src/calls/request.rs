@@ -85,6 +85,14 @@ pub fn build_request(
         }
         None => lines,
     };
+    let early_lines;
+    let lines = match exchange.is_early {
+        false => lines,
+        true => {
+            early_lines = with_early_data(lines);
+            &early_lines[..]
+        }
+    };
     let authentication = exchange.authentication.as_deref();
     let mut added_lines = authentication.map_or(Vec::new(), |it| it.lines.clone());
     let cleaned_lines;
@@ -160,6 +168,14 @@ fn extra_of(call: &HandlerCall<'_>, exchange: &Exchange) -> RequestExtra {
             .or_else(|| exchange.authentication.as_ref()?.user.clone()),
         ..RequestExtra::default()
     }
+}
+
+/// The field lines with the mark of a request in early data (RFC 8470 §5.1), which a proxy in front may have set already.
+fn with_early_data(lines: &[u8]) -> Vec<u8> {
+    let is_mark = |name: &[u8]| name.eq_ignore_ascii_case(b"early-data");
+    let mut marked = validation::lines_without(lines, is_mark);
+    validation::push_line(&mut marked, b"Early-Data", b"1");
+    marked
 }
 
 /// Whether the target is in absolute-form, so that Host is ignored (RFC 9112 §3.2.2) and may differ.

@@ -31,6 +31,13 @@ pub struct Response {
     pub reset: Option<u64>,
 }
 
+/// A client that trusts the authority, and keeps up to `sessions_max` sessions.
+pub fn connector(place: &Place, sessions_max: usize) -> ClientConnector {
+    let trust = ServerTrust::from_pem(&read(place.ca())).expect("a certificate");
+    let clock = TlsClock::new(unix_s());
+    ClientConnector::new(&trust, &["h3"], None, sessions_max, clock).expect("a connector")
+}
+
 /// A connection to a server.
 pub struct Http3Client {
     socket: UdpSocket,
@@ -39,6 +46,8 @@ pub struct Http3Client {
     key: ConnectionKey,
     epoch: Instant,
     is_open: bool,
+    /// The datagrams sent before the end of the handshake.
+    pub first_datagrams: Vec<Vec<u8>>,
     pub end: Option<CloseReason>,
     responses: BTreeMap<u64, Response>,
     /// The streams of complete responses, in this order.
@@ -52,10 +61,20 @@ pub struct Http3Client {
 impl Http3Client {
     /// Connects, and waits for the end of the handshake.
     pub fn connect(place: &Place, server: SocketAddr) -> Http3Client {
-        let trust = ServerTrust::from_pem(&read(place.ca())).expect("a certificate");
+        let cipher = QuicClientCipher::tls(connector(place, 0).for_quic());
+        let mut client = Http3Client::start(&cipher, server);
+        client.wait_for_handshake();
+        client
+    }
+
+    /// Waits for the end of the handshake.
+    pub fn wait_for_handshake(&mut self) {
+        self.wait(|client| client.is_open || client.end.is_some());
+    }
+
+    /// Begins a connection, and sends nothing yet.
+    pub fn start(cipher: &QuicClientCipher, server: SocketAddr) -> Http3Client {
         let clock = TlsClock::new(unix_s());
-        let connector = ClientConnector::new(&trust, &["h3"], None, 0, clock.clone());
-        let cipher = QuicClientCipher::tls(connector.expect("a connector").for_quic());
         let secret = || random_bytes().expect("random bytes");
         let config = QuicEndpointConfig {
             cipher: QuicCipher::null(),
@@ -77,23 +96,22 @@ impl Http3Client {
         let mut first_id = [0; 8];
         first_id.copy_from_slice(&secret()[..8]);
         let key = endpoint
-            .connect(&cipher, &config.settings, first_id, server, "a.example", ())
+            .connect(cipher, &config.settings, first_id, server, "a.example", ())
             .expect("an address");
-        let mut client = Http3Client {
+        Http3Client {
             socket: UdpSocket::bind("127.0.0.1:0").expect("a port"),
             server,
             endpoint,
             key,
             epoch,
             is_open: false,
+            first_datagrams: Vec::new(),
             end: None,
             responses: BTreeMap::new(),
             completed: Vec::new(),
             server_streams: BTreeMap::new(),
             unsent: BTreeMap::new(),
-        };
-        client.wait(|client| client.is_open || client.end.is_some());
-        client
+        }
     }
 
     /// Continues from another port, as after a change of the address by a router. Datagrams to the old port are lost.
@@ -304,6 +322,9 @@ impl Http3Client {
             }
             while let Some(train) = self.endpoint.emit(key, self.now_us(), 10, &mut out) {
                 for datagram in out[..train.len].chunks(train.segment_len) {
+                    if !self.is_open {
+                        self.first_datagrams.push(datagram.to_vec());
+                    }
                     // Datagrams may be lost.
                     _ = self.socket.send_to(datagram, self.server);
                 }

@@ -14,6 +14,7 @@ mod http3_activation;
 mod http3_changes;
 mod http3_client;
 mod http3_descriptors;
+mod http3_early_data;
 mod http3_upgrade;
 #[allow(dead_code, reason = "the authority alone is wanted")]
 #[path = "../../../acme/tests/authority/kit/mod.rs"]

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use rustls::client::ClientConfig;
 use rustls::pki_types::ServerName;
-use rustls::quic::{ClientConnection, Connection, KeyChange, Keys, ServerConnection, Version};
-use rustls::server::ServerConfig;
+use rustls::quic::{
+    ClientConnection, Connection, DirectionalKeys, KeyChange, Keys, ServerConnection, Version,
+};
+use rustls::server::{ProducesTickets, ServerConfig, ServerSessionMemoryCache};
 use rustls::{AlertDescription, CommonState, Error, HandshakeKind};
 
 use super::HTTP3;
@@ -37,6 +39,49 @@ impl TlsAcceptor {
             clock: self.clock.clone(),
         }
     }
+
+    /// As [`TlsAcceptor::for_quic`], and accepts early data (0-RTT). Tickets name sessions of a table, at most `sessions_max`.
+    /// Each is used once, so that early data can't be replayed (RFC 8446 §8.1). Has no effect where clients are asked for
+    /// certificates, since a request in early data comes before the check that the certificate has not expired.
+    #[must_use]
+    pub fn for_quic_with_early_data(&self, sessions_max: usize) -> QuicTlsAcceptor {
+        let acceptor = self.for_quic();
+        if self.clock.is_some() || acceptor.config.send_tls13_tickets == 0 {
+            return acceptor;
+        }
+        let mut config = ServerConfig::clone(&acceptor.config);
+        // `rustls` accepts early data only without tickets that hold the session themselves.
+        config.ticketer = Arc::new(NoTickets);
+        config.session_storage = ServerSessionMemoryCache::new(sessions_max);
+        // QUIC limits early data by its windows, and TLS must not (RFC 9001 §4.6.1).
+        config.max_early_data_size = u32::MAX;
+        QuicTlsAcceptor {
+            config: Arc::new(config),
+            ..acceptor
+        }
+    }
+}
+
+/// Issues no tickets that hold the session.
+#[derive(Debug)]
+struct NoTickets;
+
+impl ProducesTickets for NoTickets {
+    fn enabled(&self) -> bool {
+        false
+    }
+
+    fn lifetime(&self) -> u32 {
+        0
+    }
+
+    fn encrypt(&self, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn decrypt(&self, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
 }
 
 impl QuicTlsAcceptor {
@@ -64,6 +109,14 @@ impl ClientConnector {
     pub fn for_quic(&self) -> QuicTlsConnector {
         let mut config = ClientConfig::clone(self.config());
         config.alpn_protocols = vec![HTTP3.to_vec()];
+        QuicTlsConnector(Arc::new(config))
+    }
+
+    /// As [`ClientConnector::for_quic`], and sends early data to servers that accept it.
+    #[must_use]
+    pub fn for_quic_with_early_data(&self) -> QuicTlsConnector {
+        let mut config = ClientConfig::clone(&self.for_quic().0);
+        config.enable_early_data = true;
         QuicTlsConnector(Arc::new(config))
     }
 }
@@ -232,10 +285,29 @@ impl QuicTlsSession {
         self.handshake.as_ref()?.quic_transport_parameters()
     }
 
-    /// The negotiated values, once the handshake is complete.
+    /// The negotiated values: all of them once the handshake is complete, before that those that are known.
     #[must_use]
     pub fn summary(&self) -> Option<Arc<HandshakeSummary>> {
-        self.summary.clone()
+        let known = || Some(Arc::new(HandshakeSummary::new(self.handshake.as_ref()?)));
+        self.summary.clone().or_else(known)
+    }
+
+    /// The keys of early data: for a client that may send it, and for a server that accepts it.
+    #[must_use]
+    pub fn early_keys(&self) -> Option<DirectionalKeys> {
+        match self.handshake.as_deref()? {
+            Connection::Client(client) => client.zero_rtt_keys(),
+            Connection::Server(server) => server.zero_rtt_keys(),
+        }
+    }
+
+    /// Whether the server has accepted the early data of this client; `None` on the side of the server.
+    #[must_use]
+    pub fn is_early_data_accepted(&self) -> Option<bool> {
+        match self.handshake.as_deref()? {
+            Connection::Client(client) => Some(client.is_early_data_accepted()),
+            Connection::Server(_) => None,
+        }
     }
 
     /// The keys of the next key update; `None` before the handshake has keys for applications.

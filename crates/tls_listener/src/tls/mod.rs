@@ -203,7 +203,7 @@ impl TlsListeners {
                 let mut offer =
                     TlsEndpoint::new(*address, &sites, &pairs, &client_authorities, &process)?;
                 offer.can_offload = matches!(kernel, KernelTls::On);
-                offer.quic = Some(QuicAcceptor::new(&offer.acceptor, &config.limits));
+                offer.quic = Some(QuicAcceptor::new(&offer.acceptor, config));
                 offers.insert(*address, Arc::new(offer));
             }
         }

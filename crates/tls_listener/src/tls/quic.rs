@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 
-use lowroad_config::LimitsConfig;
+use lowroad_config::Config;
 use lowroad_engine::quic_transport::QuicTransport;
 use lowroad_engine::tls_session::{AlpnProtocol, TlsInfo};
 use lowroad_quic::{
@@ -16,6 +16,9 @@ use lowroad_tls::quic::{HandshakeSummary, QuicTlsAcceptor};
 use super::session::{cipher_name, client_identity};
 use super::{TlsEndpoint, unix_s};
 use crate::quic_identity::QuicIdentity;
+
+/// Sessions of an address that clients may resume with early data. Each is about 1 KB; a client gets two with each connection.
+const EARLY_SESSIONS_MAX: usize = 16_384;
 
 /// The state of QUIC that all workers share, kept across reloads.
 #[derive(Default)]
@@ -78,11 +81,14 @@ pub struct QuicAcceptor {
 
 impl QuicAcceptor {
     /// The certificates, tickets and client verification of `acceptor`.
-    pub fn new(acceptor: &TlsAcceptor, limits: &LimitsConfig) -> QuicAcceptor {
-        let default = QuicSettings::default();
+    pub fn new(acceptor: &TlsAcceptor, config: &Config) -> QuicAcceptor {
+        let (default, limits) = (QuicSettings::default(), &config.limits);
         let streams_max = u16::try_from(limits.streams_per_connection_max).unwrap_or(u16::MAX);
         QuicAcceptor {
-            acceptor: acceptor.for_quic(),
+            acceptor: match config.server.early_data {
+                true => acceptor.for_quic_with_early_data(EARLY_SESSIONS_MAX),
+                false => acceptor.for_quic(),
+            },
             settings: QuicSettings {
                 streams_first: default.streams_first.min(streams_max),
                 streams_max,

@@ -254,7 +254,7 @@ fn set_header(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome 
             not_needed("the origin may compress: Lowroad doesn't change its text")
         }
         ("proxy", "") => not_needed("Proxy is never sent on"),
-        ("early-data", _) => not_needed("0-RTT is not offered"),
+        ("early-data", _) => not_needed("the server marks requests in early data"),
         ("range" | "if-range", value) if value.starts_with("$http_") => {
             not_needed("requests are sent on unchanged")
         }

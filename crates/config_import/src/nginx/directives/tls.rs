@@ -53,7 +53,10 @@ pub const TABLE: &[TableLine] = &[
         NotNeeded("ticket_keys in [server] is a file with keys for several servers"),
     ),
     ("ssl_buffer_size", NotNeeded("records grow as needed")),
-    ("ssl_early_data", NotNeeded("0-RTT could be replayed")),
+    (
+        "ssl_early_data",
+        NotNeeded("early data comes over HTTP/3 only, see early_data in [server]"),
+    ),
     (
         "ssl_stapling",
         NotNeeded("authorities stop OCSP; staple in [site.tls] takes a response from a file"),
