@@ -1,6 +1,7 @@
 //! Cache bypass: requests that the operator excludes from a shared cache. They are sent to the origin, and their
 //! responses are not stored. The rules of RFC 9111 are applied in other modules.
 
+use lowroad_http::equals_lower;
 use lowroad_http::forwarding;
 
 use crate::excluded_paths::ExcludedPaths;
@@ -26,10 +27,10 @@ impl BypassRules {
         fields: impl IntoIterator<Item = (&'f [u8], &'f [u8])>,
     ) -> bool {
         let is_bypass_field = |name: &[u8]| {
-            let name_is = |expected: &str| name.eq_ignore_ascii_case(expected.as_bytes());
-            self.cookies && name_is("cookie")
-                || self.cache_control && (name_is("cache-control") || name_is("pragma"))
-                || name_is("authorization")
+            self.cookies && equals_lower(name, b"cookie")
+                || self.cache_control
+                    && (equals_lower(name, b"cache-control") || equals_lower(name, b"pragma"))
+                || equals_lower(name, b"authorization")
                 || forwarding::describes_other_request(name)
         };
         fields.into_iter().any(|(name, _)| is_bypass_field(name))

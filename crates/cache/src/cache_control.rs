@@ -7,6 +7,7 @@
 
 use alloc::vec::Vec;
 
+use lowroad_http::equals_lower;
 use lowroad_http::fields::{ResponseFields, StandardHeader, is_token};
 
 use crate::targeted_fields;
@@ -77,25 +78,27 @@ impl CacheControl {
 
     /// Adds one directive, of Cache-Control or of a field with the same directives (CDN-Cache-Control).
     pub(crate) fn add_directive(&mut self, name: &[u8], argument: Option<&[u8]>) {
-        let name_is = |expected: &str| name.eq_ignore_ascii_case(expected.as_bytes());
-        self.no_store |= name_is("no-store");
-        self.no_cache |= name_is("no-cache");
-        self.no_cache_unqualified |= name_is("no-cache") && argument.is_none_or(has_no_names);
-        self.private |= name_is("private");
-        self.private_unqualified |= name_is("private") && argument.is_none_or(has_no_names);
-        self.public |= name_is("public");
+        self.no_store |= equals_lower(name, b"no-store");
+        self.no_cache |= equals_lower(name, b"no-cache");
+        self.no_cache_unqualified |=
+            equals_lower(name, b"no-cache") && argument.is_none_or(has_no_names);
+        self.private |= equals_lower(name, b"private");
+        self.private_unqualified |=
+            equals_lower(name, b"private") && argument.is_none_or(has_no_names);
+        self.public |= equals_lower(name, b"public");
         // `must-revalidate` and `proxy-revalidate` have the same effect on a shared cache.
-        self.must_revalidate |= name_is("must-revalidate") || name_is("proxy-revalidate");
-        self.must_revalidate_directive |= name_is("must-revalidate");
-        self.must_understand |= name_is("must-understand");
-        self.immutable |= name_is("immutable");
+        self.must_revalidate |=
+            equals_lower(name, b"must-revalidate") || equals_lower(name, b"proxy-revalidate");
+        self.must_revalidate_directive |= equals_lower(name, b"must-revalidate");
+        self.must_understand |= equals_lower(name, b"must-understand");
+        self.immutable |= equals_lower(name, b"immutable");
         for (directive, delta) in [
             ("max-age", &mut self.max_age),
             ("s-maxage", &mut self.s_maxage),
             ("stale-while-revalidate", &mut self.stale_while_revalidate),
             ("stale-if-error", &mut self.stale_if_error),
         ] {
-            if name_is(directive) {
+            if name.eq_ignore_ascii_case(directive.as_bytes()) {
                 *delta = delta.combine(argument);
             }
         }
@@ -108,8 +111,7 @@ pub fn field_names(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     // Without `=` there are no arguments.
     let line = if line.contains(&b'=') { line } else { &[] };
     let qualified = |(name, argument): (&[u8], _)| {
-        let name_is = |expected: &[u8]| name.eq_ignore_ascii_case(expected);
-        (name_is(b"no-cache") || name_is(b"private")).then_some(argument)?
+        (equals_lower(name, b"no-cache") || equals_lower(name, b"private")).then_some(argument)?
     };
     // RFC 9111 §5.2.2: only the qualified forms of these directives name fields.
     let arguments = CacheDirectives::new(line).flatten().filter_map(qualified);

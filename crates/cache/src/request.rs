@@ -1,5 +1,7 @@
 //! Parses the cache directives of a request. Read RFC 9111 §5.2.1, §5.4 and RFC 5861 §4.
 
+use lowroad_http::equals_lower;
+
 use crate::cache_control::{CacheDirectives, DeltaSeconds};
 
 /// The parts of a request that determine which stored responses it accepts, and whether the response may be stored.
@@ -52,17 +54,15 @@ impl RequestDirectives {
         };
         let (mut has_control, mut pragma) = (false, false);
         for (name, value) in fields {
-            let name_is = |expected: &str| name.eq_ignore_ascii_case(expected.as_bytes());
-            if name_is("authorization") {
+            if equals_lower(name, b"authorization") {
                 directives.is_authorized = true;
-            } else if name_is("cache-control") {
+            } else if equals_lower(name, b"cache-control") {
                 has_control = true;
                 CacheDirectives::new(value)
                     .flatten()
                     .for_each(|(n, a)| directives.add(n, a));
-            } else if name_is("pragma") {
-                let is_no_cache =
-                    |member: &[u8]| member.trim_ascii().eq_ignore_ascii_case(b"no-cache");
+            } else if equals_lower(name, b"pragma") {
+                let is_no_cache = |member: &[u8]| equals_lower(member.trim_ascii(), b"no-cache");
                 pragma |= value.split(|b| *b == b',').any(is_no_cache);
             }
         }
@@ -81,22 +81,21 @@ impl RequestDirectives {
 
     /// Adds a directive. Of repeated `max-age` or `min-fresh`, the stricter value counts.
     fn add(&mut self, name: &[u8], argument: Option<&[u8]>) {
-        let name_is = |expected: &str| name.eq_ignore_ascii_case(expected.as_bytes());
         let secs = DeltaSeconds::Absent.combine(argument).secs();
-        self.no_store |= name_is("no-store");
-        self.no_cache |= name_is("no-cache");
-        self.only_if_cached |= name_is("only-if-cached");
-        if name_is("max-age") {
+        self.no_store |= equals_lower(name, b"no-store");
+        self.no_cache |= equals_lower(name, b"no-cache");
+        self.only_if_cached |= equals_lower(name, b"only-if-cached");
+        if equals_lower(name, b"max-age") {
             let previous = self.max_age_secs.unwrap_or(u64::MAX);
             self.max_age_secs = Some(previous.min(secs.unwrap_or(0)));
-        } else if name_is("min-fresh") {
+        } else if equals_lower(name, b"min-fresh") {
             // An invalid argument counts as the strictest value: no response is fresh for that long.
             self.min_fresh_secs = self.min_fresh_secs.max(secs.unwrap_or(u64::MAX));
-        } else if name_is("max-stale") {
+        } else if equals_lower(name, b"max-stale") {
             // RFC 9111 §5.2.1.2: without an argument, any staleness is accepted.
             let unlimited = argument.is_none().then_some(u64::MAX);
             self.max_stale_secs = unlimited.or(secs).unwrap_or(0);
-        } else if name_is("stale-if-error") {
+        } else if equals_lower(name, b"stale-if-error") {
             self.stale_if_error_secs = secs.unwrap_or(0);
         }
     }

@@ -67,6 +67,8 @@ pub struct RequestExtra {
     pub request_id: u128,
     /// Field lines that the server adds to the request to an origin, with CRLFs.
     pub added_lines: Vec<u8>,
+    /// The request is known to ask for no upgrade, so that its fields need not be read for one.
+    pub has_no_upgrade: bool,
 }
 
 /// A folder of the site outside its document root (Apache `Alias`).
@@ -164,8 +166,10 @@ impl HandlerRequest {
     /// smuggling).
     pub fn upgrade(&self) -> Option<&[u8]> {
         // RFC 9110 §7.8: a server must ignore Upgrade in an HTTP/1.0 request.
-        let can_upgrade =
-            self.method == Method::Get && !self.version.is_10() && self.body.stream.is_none();
+        let can_upgrade = !self.extra.has_no_upgrade
+            && self.method == Method::Get
+            && !self.version.is_10()
+            && self.body.stream.is_none();
         let requested = can_upgrade
             .then(|| requested_upgrade(self.fields()))
             .flatten();

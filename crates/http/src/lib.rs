@@ -17,6 +17,7 @@
 
 extern crate alloc;
 
+mod ascii_case;
 mod byte_scan;
 mod chunked;
 mod field_coding;
@@ -52,6 +53,7 @@ pub mod structured_fields;
 pub mod target;
 pub mod version;
 
+pub use ascii_case::equals_lower;
 pub use body::{BodyFraming, BodyReader, FeedProgress};
 pub use content_coding::{CodingSet, ContentCoding};
 pub use field_values::FieldLineValues;

@@ -32,13 +32,17 @@ pub(crate) fn trim_end(mut bytes: &[u8]) -> &[u8] {
 
 /// Parses a decimal number: one or more digits, nothing else. `None` if the number exceeds `u64::MAX`.
 pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() {
-        return None;
+    let digit_of = |byte: &u8| Some(byte.wrapping_sub(b'0')).filter(|digit| *digit < 10);
+    match digits.len() {
+        0 => None,
+        // Nineteen digits are less than 2^64.
+        1..20 => digits.iter().try_fold(0_u64, |number, byte| {
+            Some(number * 10 + u64::from(digit_of(byte)?))
+        }),
+        _ => digits.iter().try_fold(0_u64, |number, byte| {
+            number.checked_mul(10)?.checked_add(digit_of(byte)?.into())
+        }),
     }
-    digits.iter().try_fold(0_u64, |number, byte| {
-        let digit = byte.checked_sub(b'0').filter(|d| *d < 10)?;
-        number.checked_mul(10)?.checked_add(u64::from(digit))
-    })
 }
 
 #[cfg(test)]

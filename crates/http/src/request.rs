@@ -141,6 +141,13 @@ impl<'b> Request<'b> {
         self.index.has_any_of(FieldIndex::CONDITIONS)
     }
 
+    /// Whether Connection names another field, without which there is no upgrade (RFC 9110 §7.8).
+    #[must_use]
+    #[inline]
+    pub fn has_connection_option(&self) -> bool {
+        self.index.has_any_of(IndexedField::ConnectionOption.bit())
+    }
+
     /// Whether a field is present that may prevent a cache from using the response stored for the target:
     /// Authorization, Cache-Control, Pragma, If-Match, If-Unmodified-Since, a method override such as X-HTTP-Method, or
     /// a Connection field that names another field. Fields that Vary names are not included.

@@ -14,6 +14,7 @@ use lowroad_cache::storage_policy::{self, StoragePolicy, StorageRefusal};
 use lowroad_cache::vary::SelectingFields;
 use lowroad_handler::ResponseFields;
 use lowroad_handler::fields::TAG_FIELD;
+use lowroad_http::equals_lower;
 use lowroad_http::fields::{FieldLines, FieldNames};
 use lowroad_http::method::Method;
 use lowroad_http::preconditions;
@@ -172,7 +173,7 @@ fn is_authorized_only(request: &Request<'_>) -> Option<bool> {
     };
     let mut is_authorized = false;
     for (name, value) in request.fields() {
-        is_authorized |= name.eq_ignore_ascii_case(b"authorization");
+        is_authorized |= equals_lower(name, b"authorization");
         if is_special(name) || names_connection_fields(name, value) {
             return None;
         }
@@ -261,13 +262,13 @@ impl CacheKey {
 pub fn is_plain_range(lines: &[u8]) -> bool {
     let (mut range_count, mut is_plain) = (0, true);
     for (name, value) in FieldLines::new(lines) {
-        if name.eq_ignore_ascii_case(b"range") {
+        if equals_lower(name, b"range") {
             range_count += 1;
             // The length is unknown here, so the maximum makes no range unsatisfiable.
             is_plain &= matches!(range::evaluate(value, u64::MAX), RangesSpecifier::One(_));
         }
         // With If-Range, the client may have another version than the shared response.
-        is_plain &= !name.eq_ignore_ascii_case(b"if-range");
+        is_plain &= !equals_lower(name, b"if-range");
     }
     is_plain && range_count == 1
 }
@@ -277,12 +278,10 @@ pub fn is_plain_range(lines: &[u8]) -> bool {
 fn names_connection_fields(name: &[u8], value: &[u8]) -> bool {
     let is_connection_option = |option: &[u8]| {
         let option = option.trim_ascii();
-        let option_is = |expected: &[u8]| option.eq_ignore_ascii_case(expected);
         // These two options name no field that would be removed.
-        option.is_empty() || option_is(b"close") || option_is(b"keep-alive")
+        option.is_empty() || equals_lower(option, b"close") || equals_lower(option, b"keep-alive")
     };
-    name.eq_ignore_ascii_case(b"connection")
-        && !value.split(|b| *b == b',').all(is_connection_option)
+    equals_lower(name, b"connection") && !value.split(|b| *b == b',').all(is_connection_option)
 }
 
 /// Decides about the storage of a response.

@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use lowroad_http::equals_lower;
 use lowroad_http::fields::FieldNames;
 
 use super::{StoragePolicy, StorageRefusal, TtlScope};
@@ -37,10 +38,11 @@ impl<'a> StorableFields<'a> {
         let mut targeted = Vec::new();
         for (name, value) in fields {
             let value = value.trim_ascii();
-            let name_is = |expected: &str| name.eq_ignore_ascii_case(expected.as_bytes());
             match name.len() {
-                4 if name_is("vary") => check_vary(value, policy)?,
-                17 if policy.targeted && name_is("cdn-cache-control") => targeted.push(value),
+                4 if equals_lower(name, b"vary") => check_vary(value, policy)?,
+                17 if policy.targeted && equals_lower(name, b"cdn-cache-control") => {
+                    targeted.push(value)
+                }
                 _ => storable.add(name, value),
             }
         }
@@ -62,27 +64,25 @@ impl<'a> StorableFields<'a> {
     }
 
     fn add(&mut self, name: &[u8], value: &'a [u8]) {
-        let name_is = |expected: &str| name.eq_ignore_ascii_case(expected.as_bytes());
         let times = &mut self.times;
         // The length selects one or two candidate names.
         match name.len() {
             // RFC 9111 §5.1: the first of several values counts.
-            3 if name_is("age") => times.age = times.age.or(Some(value)),
-            4 if name_is("date") => times.date = times.date.combine(value),
-            4 if name_is("etag") => self.has_validator = true,
-            6 if name_is("pragma") => {
-                let is_no_cache =
-                    |member: &[u8]| member.trim_ascii().eq_ignore_ascii_case(b"no-cache");
+            3 if equals_lower(name, b"age") => times.age = times.age.or(Some(value)),
+            4 if equals_lower(name, b"date") => times.date = times.date.combine(value),
+            4 if equals_lower(name, b"etag") => self.has_validator = true,
+            6 if equals_lower(name, b"pragma") => {
+                let is_no_cache = |member: &[u8]| equals_lower(member.trim_ascii(), b"no-cache");
                 self.pragma_no_cache |= value.split(|b| *b == b',').any(is_no_cache);
             }
-            7 if name_is("expires") => times.expires = times.expires.combine(value),
-            10 if name_is("set-cookie") => self.sets_cookie = true,
-            11 if name_is("set-cookie2") => self.sets_cookie = true,
-            13 if name_is("cache-control") => {
+            7 if equals_lower(name, b"expires") => times.expires = times.expires.combine(value),
+            10 if equals_lower(name, b"set-cookie") => self.sets_cookie = true,
+            11 if equals_lower(name, b"set-cookie2") => self.sets_cookie = true,
+            13 if equals_lower(name, b"cache-control") => {
                 self.control.add_line(value);
                 self.control_lines.push(value);
             }
-            13 if name_is("last-modified") => {
+            13 if equals_lower(name, b"last-modified") => {
                 times.last_modified = times.last_modified.combine(value);
                 self.has_validator = true;
             }

@@ -5,6 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use lowroad_handler::HandlerRequest;
 use lowroad_http::date;
+use lowroad_http::equals_lower;
 use lowroad_http::fields::{FieldLines, FieldNames, ResponseFields, StandardHeader};
 use lowroad_http::forwarding;
 use lowroad_http::head_writer::put_number;
@@ -193,14 +194,14 @@ fn write_forwarded(
                 2 => dropped.takes_trailers |= list_contains(value, b"trailers"),
                 3 => dropped.has_via = true,
                 10 if hop_by_hop.is_empty()
-                    && name.eq_ignore_ascii_case(b"connection")
+                    && equals_lower(name, b"connection")
                     && names_fields(value) =>
                 {
                     return None;
                 }
                 _ => {}
             }
-        } else if counts_forwards && name.eq_ignore_ascii_case(b"max-forwards") {
+        } else if counts_forwards && equals_lower(name, b"max-forwards") {
             // The value is decremented (RFC 9110 §7.6.2); a field with an invalid value is dropped.
             let remaining = max_forwards(request).and_then(|max| max.checked_sub(1));
             if let Some(remaining) = remaining {
@@ -357,7 +358,7 @@ fn is_ambiguous(name: &[u8]) -> bool {
 }
 
 fn is_via(name: &[u8]) -> bool {
-    name.eq_ignore_ascii_case(b"via")
+    equals_lower(name, b"via")
 }
 
 /// Appends a Via line: the received values, then this proxy's entry (the protocol version of the request and the
@@ -379,7 +380,7 @@ fn write_via(out: &mut Vec<u8>, request: &HandlerRequest, has_via: bool) {
 
 /// The fields that Connection lists.
 fn connection_options(fields: FieldLines<'_>) -> FieldNames<&[u8]> {
-    let connection_lines = fields.filter(|(name, _)| name.eq_ignore_ascii_case(b"connection"));
+    let connection_lines = fields.filter(|(name, _)| equals_lower(name, b"connection"));
     let options = connection_lines.flat_map(|(_, value)| value.split(|byte| *byte == b','));
     options.map(<[u8]>::trim_ascii).collect()
 }
@@ -389,7 +390,7 @@ fn connection_options(fields: FieldLines<'_>) -> FieldNames<&[u8]> {
 fn names_fields(value: &[u8]) -> bool {
     let is_plain_option = |option: &[u8]| {
         let option = option.trim_ascii();
-        option.eq_ignore_ascii_case(b"close") || option.eq_ignore_ascii_case(b"keep-alive")
+        equals_lower(option, b"close") || equals_lower(option, b"keep-alive")
     };
     !value.split(|byte| *byte == b',').all(is_plain_option)
 }

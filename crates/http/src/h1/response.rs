@@ -4,6 +4,7 @@
 
 use alloc::vec::Vec;
 
+use crate::ascii_case::equals_lower;
 use crate::byte_scan::{self, DIGIT, VALUE};
 use crate::field_lines::{self, LineParseStop};
 use crate::fields::FieldLines;
@@ -232,10 +233,13 @@ fn status_line(bytes: &[u8]) -> Result<StatusLine<'_>, ResponseHeadError> {
         _ => return Err(ResponseFault::StatusLine.into()),
     };
     let digits = [*hundreds, *tens, *ones];
-    let status = list_values::decimal(&digits).and_then(|code| u16::try_from(code).ok());
-    let status = status
-        .and_then(StatusCode::new)
-        .ok_or(ResponseFault::StatusLine)?;
+    if !digits.iter().all(u8::is_ascii_digit) {
+        return Err(ResponseFault::StatusLine.into());
+    }
+    let code = digits
+        .iter()
+        .fold(0, |code, digit| code * 10 + u16::from(digit - b'0'));
+    let status = StatusCode::new(code).ok_or(ResponseFault::StatusLine)?;
     // RFC 9112 §4 requires the SP even without a reason phrase, but many servers omit it.
     let (reason, end) = match after {
         [b' ', text @ ..] => text.split_at(byte_scan::run_len(text, VALUE)),
@@ -361,13 +365,20 @@ struct ResponseFieldState {
 impl ResponseFieldState {
     fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), RequestRefusal> {
         match name.len() {
-            10 if name.eq_ignore_ascii_case(b"connection") => {
+            10 if equals_lower(name, b"connection") => {
                 for option in list_values::members(value) {
-                    self.close |= option.eq_ignore_ascii_case(b"close");
-                    self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+                    self.close |= equals_lower(option, b"close");
+                    self.keep_alive |= equals_lower(option, b"keep-alive");
                 }
             }
-            14 if name.eq_ignore_ascii_case(b"content-length") => {
+            // Nearly all senders write one number.
+            14 if self.length.is_none()
+                && equals_lower(name, b"content-length")
+                && let Some(length) = list_values::decimal(value) =>
+            {
+                self.length = Some(length);
+            }
+            14 if equals_lower(name, b"content-length") => {
                 // Equal lengths in a list or in several lines count as one (RFC 9110 §8.6).
                 for member in list_values::members(value) {
                     let length =
@@ -378,7 +389,7 @@ impl ResponseFieldState {
                     self.length = Some(length);
                 }
             }
-            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
+            17 if equals_lower(name, b"transfer-encoding") => {
                 // Empty members are ignored (RFC 9110 §5.6.1), but a field of only empty members names no coding.
                 let mut codings = list_values::members(value).filter(|coding| !coding.is_empty());
                 // `chunked` alone is the only supported coding.
@@ -389,7 +400,7 @@ impl ResponseFieldState {
                 if self.is_chunked {
                     return Err(RequestRefusal::CodingNotLast);
                 }
-                if !coding.eq_ignore_ascii_case(b"chunked") {
+                if !equals_lower(coding, b"chunked") {
                     return Err(RequestRefusal::CodingUnknown);
                 }
                 self.is_chunked = true;

@@ -1,5 +1,6 @@
 //! Detects requests for an upgrade to another protocol (RFC 9110 §7.8).
 
+use crate::ascii_case::equals_lower;
 use crate::fields::FieldLines;
 use crate::list_values;
 
@@ -10,11 +11,11 @@ pub fn requested_upgrade<'b>(lines: FieldLines<'b>) -> Option<&'b [u8]> {
     let mut protocols = (None, 0);
     let mut is_upgrade_option_present = false;
     for (name, value) in lines {
-        if name.eq_ignore_ascii_case(b"upgrade") {
+        if equals_lower(name, b"upgrade") {
             protocols = (Some(value), protocols.1 + 1);
-        } else if name.eq_ignore_ascii_case(b"connection") {
+        } else if equals_lower(name, b"connection") {
             is_upgrade_option_present |=
-                list_values::members(value).any(|it| it.eq_ignore_ascii_case(b"upgrade"));
+                list_values::members(value).any(|it| equals_lower(it, b"upgrade"));
         }
     }
     match protocols {

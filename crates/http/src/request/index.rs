@@ -80,7 +80,7 @@ impl IndexedField {
         (self as usize) < COUNT
     }
 
-    const fn bit(self) -> u16 {
+    pub(crate) const fn bit(self) -> u16 {
         1 << self as u16
     }
 }

@@ -141,6 +141,7 @@ pub fn build_request(
             // The error log and programs name the request by it.
             request_id: exchange.request_id(),
             added_lines,
+            has_no_upgrade: !request.has_connection_option(),
             ..extra_of(call, exchange)
         },
     }

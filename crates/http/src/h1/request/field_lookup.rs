@@ -1,9 +1,7 @@
 //! Looks up the names of the fields that the parser acts on: by length, then eight bytes at a time. This costs less
 //! than `StandardHeader::find`, which covers more names.
-//!
-//! Names are compared case-insensitively: the bit that distinguishes upper from lower case is set where the expected
-//! character is a letter, and only there, so that no other byte compares equal.
 
+use crate::ascii_case::equals_lower;
 use crate::fields::StandardHeader;
 
 /// The field with this name in any case. A name that is found needs no further validation as a token, since all its
@@ -37,76 +35,9 @@ pub(super) fn find(name: &[u8]) -> Option<StandardHeader> {
     }
 }
 
-/// Whether `name` is `lower` in any case. `lower` must be a literal of 4 to 24 characters, so that all but the loads
-/// and comparisons is evaluated at compile time.
-#[inline(always)]
-pub(super) fn equals_lower(name: &[u8], lower: &[u8]) -> bool {
-    if name.len() != lower.len() {
-        return false;
-    }
-    match lower.len() {
-        0..8 => {
-            is_chunk_equal::<4>(name, lower, 0) && is_chunk_equal::<4>(name, lower, lower.len() - 4)
-        }
-        8..=16 => {
-            is_chunk_equal::<8>(name, lower, 0) && is_chunk_equal::<8>(name, lower, lower.len() - 8)
-        }
-        _ => {
-            is_chunk_equal::<8>(name, lower, 0)
-                && is_chunk_equal::<8>(name, lower, 8)
-                && is_chunk_equal::<8>(name, lower, lower.len() - 8)
-        }
-    }
-}
-
-/// Whether the `N` bytes at `at` are equal, ignoring case.
-#[inline(always)]
-fn is_chunk_equal<const N: usize>(name: &[u8], lower: &[u8], at: usize) -> bool {
-    let (Some(name), Some(lower)) = (chunk::<N>(name, at), chunk::<N>(lower, at)) else {
-        return false;
-    };
-    word(name) | word(&lower.map(case_bit)) == word(lower)
-}
-
-#[inline(always)]
-fn chunk<const N: usize>(bytes: &[u8], at: usize) -> Option<&[u8; N]> {
-    bytes.get(at..)?.first_chunk::<N>()
-}
-
-#[inline(always)]
-fn case_bit(lower: u8) -> u8 {
-    if lower.is_ascii_lowercase() { 0x20 } else { 0 }
-}
-
-/// Packs four or eight bytes into one number.
-#[inline(always)]
-fn word<const N: usize>(bytes: &[u8; N]) -> u64 {
-    let mut word = [0; 8];
-    word[..N].copy_from_slice(bytes);
-    u64::from_le_bytes(word)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{StandardHeader, equals_lower, find};
-
-    const LITERALS: [&[u8]; 4] = [b"host", b"chunked", b"100-continue", b"if-unmodified-since"];
-
-    #[test]
-    fn equals_lower_ignores_case_and_detects_one_changed_byte() {
-        for lower in LITERALS {
-            assert!(equals_lower(lower, lower) && equals_lower(&lower.to_ascii_uppercase(), lower));
-            assert!(!equals_lower(&lower[1..], lower));
-            for at in 0..lower.len() {
-                for byte in 0..=255_u8 {
-                    let mut other = alloc::vec::Vec::from(lower);
-                    other[at] = byte;
-                    let same = other.eq_ignore_ascii_case(lower);
-                    assert_eq!(equals_lower(&other, lower), same, "{lower:?} {at} {byte}");
-                }
-            }
-        }
-    }
+    use super::{StandardHeader, find};
 
     #[test]
     fn field_lookup_agrees_with_standard_header_find() {

@@ -2,7 +2,8 @@
 //! Read RFC 9112 §5, §6 and §9.3, RFC 9110 §5 and §10.1.1.
 
 use super::H1RequestHead;
-use super::field_lookup::{equals_lower, find};
+use super::field_lookup::find;
+use crate::ascii_case::equals_lower;
 use crate::body::BodyFraming;
 use crate::byte_scan;
 use crate::field_lines::{LineParseStop, line, name_fault};
@@ -137,8 +138,8 @@ impl<'b> RequestFieldState<'b> {
         }
         let mut names_field = false;
         for option in list_values::members(value) {
-            let close = option.eq_ignore_ascii_case(b"close");
-            let keep_alive = option.eq_ignore_ascii_case(b"keep-alive");
+            let close = equals_lower(option, b"close");
+            let keep_alive = equals_lower(option, b"keep-alive");
             self.close |= close;
             self.keep_alive |= keep_alive;
             names_field |= !(close || keep_alive || option.is_empty());
