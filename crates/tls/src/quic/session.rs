@@ -107,9 +107,7 @@ impl ClientConnector {
     /// The same trust and sessions for HTTP/3.
     #[must_use]
     pub fn for_quic(&self) -> QuicTlsConnector {
-        let mut config = ClientConfig::clone(self.config());
-        config.alpn_protocols = vec![HTTP3.to_vec()];
-        QuicTlsConnector(Arc::new(config))
+        QuicTlsConnector::from_config(ClientConfig::clone(self.config()))
     }
 
     /// As [`ClientConnector::for_quic`], and sends early data to servers that accept it.
@@ -122,6 +120,13 @@ impl ClientConnector {
 }
 
 impl QuicTlsConnector {
+    /// The trust, algorithms and sessions of a configuration, for HTTP/3.
+    #[must_use]
+    pub fn from_config(mut config: ClientConfig) -> QuicTlsConnector {
+        config.alpn_protocols = vec![HTTP3.to_vec()];
+        QuicTlsConnector(Arc::new(config))
+    }
+
     /// Starts a connection to a server with this host name or address.
     ///
     /// # Errors
