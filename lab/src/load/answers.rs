@@ -3,9 +3,9 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::client::{OpenRequest, check};
-use super::response::{CompleteResponse, ResponseFault};
+use super::response::CompleteResponse;
 use super::tally::ErrorKind;
-use super::two::H2InputOutcome;
+use super::two::StreamOutcome;
 use super::worker::LoadWorker;
 use crate::workload::ReceivedResponse;
 
@@ -62,10 +62,7 @@ impl LoadWorker<'_> {
                         self.handle_response(client_index, 0, &response);
                     }
                 }
-                Err(ResponseFault::Malformed) => {
-                    return self.fail(client_index, ErrorKind::Malformed);
-                }
-                Err(ResponseFault::Endless) => return self.fail(client_index, ErrorKind::Endless),
+                Err(fault) => return self.fail(client_index, fault.into()),
             }
         }
     }
@@ -103,7 +100,7 @@ impl LoadWorker<'_> {
             ) {
                 Err(_) => return self.fail(client_index, ErrorKind::Malformed),
                 // The rest is an incomplete frame.
-                Ok((0, H2InputOutcome::Nothing)) => {
+                Ok((0, StreamOutcome::Nothing)) => {
                     h2.buffered = input[used..].to_vec();
                     return h2.send(&mut link.out);
                 }
@@ -115,20 +112,20 @@ impl LoadWorker<'_> {
         }
     }
 
-    fn event(&mut self, client_index: u32, event: H2InputOutcome) {
+    pub(super) fn event(&mut self, client_index: u32, event: StreamOutcome) {
         let now_ns = self.now_ns;
         let client = &mut self.clients[client_index as usize];
         let Some(link) = &mut client.link else {
             return;
         };
         match event {
-            H2InputOutcome::Nothing => {}
-            H2InputOutcome::First(request_index) => {
+            StreamOutcome::Nothing => {}
+            StreamOutcome::First(request_index) => {
                 if let Some(pending) = link.pending.get_mut(request_index) {
                     pending.first_ns = now_ns;
                 }
             }
-            H2InputOutcome::Whole(request_index, response) => {
+            StreamOutcome::Whole(request_index, response) => {
                 if let Some(pending) = link.pending.get_mut(request_index)
                     && pending.first_ns == 0
                 {
@@ -136,7 +133,7 @@ impl LoadWorker<'_> {
                 }
                 self.handle_response(client_index, request_index, &response);
             }
-            H2InputOutcome::Reset(request_index) => {
+            StreamOutcome::Reset(request_index) => {
                 // A request with a reset stream counts as answered; otherwise the connection would never be done.
                 link.responses += 1;
                 client.session.handle_failure();
@@ -145,7 +142,7 @@ impl LoadWorker<'_> {
                     self.request_failed(pending.expected.class, ErrorKind::StreamReset);
                 }
             }
-            H2InputOutcome::GoneAway(first_index) => {
+            StreamOutcome::GoneAway(first_index) => {
                 // GOAWAY (RFC 9113 section 6.8): the server has not processed later streams, so their requests are sent
                 // again.
                 link.closing = true;

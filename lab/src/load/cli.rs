@@ -85,15 +85,18 @@ pub struct LoadArgs {
     /// --connection-rate the default is 1
     #[arg(long, value_name = "HOW MANY")]
     per_connection: Option<PerConnection>,
-    /// Requests in progress on one connection; with HTTP/2 each is a stream
+    /// Requests in progress on one connection; with HTTP/2 and 3 each is a stream
     #[arg(long, visible_alias = "streams", default_value_t = 1)]
     pipeline: u32,
-    /// HTTP version: 2 (over TLS by ALPN, else by prior knowledge), 1.1, 1.0 (a connection a request), 1.0-keep-alive
+    /// HTTP version: 3 (https only), 2 (over TLS by ALPN, else by prior knowledge), 1.1, 1.0 (a connection a request), 1.0-keep-alive
     #[arg(long, default_value = "1.1", value_parser = version)]
     http: WorkloadVersion,
     /// The same as --http 2
     #[arg(long, conflicts_with = "http")]
     http2: bool,
+    /// The same as --http 3
+    #[arg(long, conflicts_with_all = ["http", "http2"])]
+    http3: bool,
     /// A method other than GET
     #[arg(short = 'X', long)]
     method: Option<String>,
@@ -292,14 +295,20 @@ fn target(args: &LoadArgs, url: &TargetUrl) -> anyhow::Result<LoadTarget> {
 
 fn traffic(args: &LoadArgs, urls: &[TargetUrl]) -> anyhow::Result<Arc<dyn TrafficWorkload>> {
     let host = urls[0].host();
-    let version = match args.http2 {
-        true => WorkloadVersion::Http2,
-        false => args.http,
+    let version = match (args.http2, args.http3) {
+        (true, _) => WorkloadVersion::Http2,
+        (_, true) => WorkloadVersion::Http3,
+        _ => args.http,
     };
+    ensure!(
+        version != WorkloadVersion::Http3
+            || (urls.iter().all(|url| url.tls) && args.line.is_none()),
+        "HTTP/3 needs https URLs, and has no --line"
+    );
     if let Some(name) = &args.workload {
         ensure!(
-            version != WorkloadVersion::Http2,
-            "workloads choose the HTTP version themselves: give URLs for HTTP/2"
+            !version.is_multiplexed(),
+            "workloads choose the HTTP version themselves: give URLs for HTTP/2 and HTTP/3"
         );
         let settings = workload::cli::parse(&args.settings)?;
         return workload::named(name, &settings, &host).map_err(anyhow::Error::msg);
@@ -312,8 +321,8 @@ fn traffic(args: &LoadArgs, urls: &[TargetUrl]) -> anyhow::Result<Arc<dyn Traffi
         return script(args, file, &host, version);
     }
     ensure!(
-        version != WorkloadVersion::Http2 || Method::parse(method(args).as_bytes()).is_some(),
-        "HTTP/2 runs support only methods that HTTP defines, not {}",
+        !version.is_multiplexed() || Method::parse(method(args).as_bytes()).is_some(),
+        "HTTP/2 and HTTP/3 runs support only methods that HTTP defines, not {}",
         method(args)
     );
     let body = body(args)?;
@@ -337,9 +346,7 @@ fn traffic(args: &LoadArgs, urls: &[TargetUrl]) -> anyhow::Result<Arc<dyn Traffi
     // HTTP/1.0 without keep-alive closes after each response.
     let per_connection = match version {
         WorkloadVersion::Http10 => PerConnection::Fixed(1),
-        WorkloadVersion::Http10KeepAlive | WorkloadVersion::Http11 | WorkloadVersion::Http2 => {
-            per_connection(args)
-        }
+        _ => per_connection(args),
     };
     let urls = UrlWorkload::new(specs, &host, version, per_connection, args.cookies);
     Ok(Arc::new(urls.map_err(anyhow::Error::msg)?))
@@ -427,11 +434,12 @@ fn bits(text: &str) -> Result<u64, String> {
 
 fn version(text: &str) -> Result<WorkloadVersion, String> {
     match text {
+        "3" => Ok(WorkloadVersion::Http3),
         "2" => Ok(WorkloadVersion::Http2),
         "1.1" => Ok(WorkloadVersion::Http11),
         "1.0" => Ok(WorkloadVersion::Http10),
         "1.0-keep-alive" => Ok(WorkloadVersion::Http10KeepAlive),
-        _ => Err("allowed: 2, 1.1, 1.0, 1.0-keep-alive".into()),
+        _ => Err("allowed: 3, 2, 1.1, 1.0, 1.0-keep-alive".into()),
     }
 }
 

@@ -140,6 +140,17 @@ impl ClientConnection {
             && self.requests_sent < self.opening.requests
             && self.pending.len() < pipeline as usize
             && self.h2.as_ref().is_none_or(|h2| h2.can_open_stream())
+            && self.transport.can_open_stream()
+    }
+
+    /// Adds an outstanding request.
+    pub(crate) fn push_request(&mut self, expected: ExpectedResponse, due_ns: u64, now_ns: u64) {
+        self.pending.push_back(OpenRequest {
+            expected,
+            due_ns,
+            sent_ns: now_ns,
+            first_ns: 0,
+        });
     }
 
     /// Whether the client waits for an action of the server: the handshake, a response, or the close.
@@ -156,7 +167,7 @@ impl ClientConnection {
     ///
     /// # Errors
     /// The connection is broken.
-    pub(crate) fn send(&mut self) -> std::io::Result<()> {
+    pub(crate) fn send(&mut self, now_ns: u64) -> std::io::Result<()> {
         while self.sent_len < self.out.len() {
             match self.transport.send(&self.out[self.sent_len..])? {
                 // 0 means that the socket is full: the rest waits for EPOLLOUT.
@@ -166,7 +177,7 @@ impl ClientConnection {
         }
         self.out.clear();
         self.sent_len = 0;
-        self.transport.flush()
+        self.transport.flush(now_ns)
     }
 
     /// Whether bytes wait for the socket to accept them.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use lowroad_quic::QuicClientCipher;
 use lowroad_tls::ServerTrust;
+use lowroad_tls::quic::QuicTlsConnector;
 use rustls::ClientConfig;
 use rustls::client::Resumption;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
@@ -47,6 +49,7 @@ pub(crate) fn start(tls: &TlsSettings) -> Result<TlsStart, LoadError> {
     Ok(TlsStart {
         http1: speaking(b"http/1.1"),
         http2: speaking(b"h2"),
+        http3: QuicClientCipher::tls(QuicTlsConnector::from_config(config)),
         name,
     })
 }

@@ -1,20 +1,20 @@
 //! The life cycle of a client's connection: connect, send, receive, close. `worker` decides when.
 
-use std::io::{self, ErrorKind as Io};
+use std::io::ErrorKind as Io;
 
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 
 use super::RequestPace;
-use super::client::{ClientConnection, OpenRequest};
+use super::client::ClientConnection;
+use super::failures::{BACKOFF_NS, connect_error_kind, connection_error_kind};
 use super::tally::ErrorKind;
-use super::transport::{LoadTransport, ReceiveResult};
+use super::three::H3LoadClient;
+use super::transport::{LoadTransport, ReceiveResult, StreamTransport};
 use super::two::H2LoadClient;
 use super::worker::LoadWorker;
 use crate::workload::WorkloadVersion;
 
-/// Delay before the next attempt after a failed connection.
-const BACKOFF_NS: u64 = 100_000_000;
 /// Receive buffer of a slow client: a larger one would let the kernel acknowledge more than the simulated line can
 /// carry.
 const SLOW_BUFFER_LEN: usize = 8 * 1024;
@@ -34,6 +34,9 @@ impl LoadWorker<'_> {
                 RequestPace::Closed | RequestPace::Requests(_) => self.connect(client_index, None),
             };
         };
+        if link.transport.is_http3() {
+            return self.receive_datagrams(client_index);
+        }
         if client.line_paused {
             if resume_ns > self.now_ns {
                 return self.set_timer(client_index, resume_ns);
@@ -62,14 +65,25 @@ impl LoadWorker<'_> {
         self.now_ns = self.load.now_ns();
         let opening = self.clients[client_index as usize].session.open();
         let tls = self.tls.as_ref();
-        match LoadTransport::connect(address, tls, opening.version, slow) {
+        let interest = self.clients[client_index as usize].interest;
+        let transport = match (opening.version, tls) {
+            (WorkloadVersion::Http3, Some(start)) => {
+                let h3 = H3LoadClient::connect(address, start, interest, self.now_ns);
+                h3.map(|h3| LoadTransport::Http3(Box::new(h3)))
+            }
+            (version, tls) => {
+                StreamTransport::connect(address, tls, version, slow).map(LoadTransport::Stream)
+            }
+        };
+        match transport {
             Ok(transport) => {
                 let mut link = ClientConnection::new(transport, opening, self.now_ns);
                 link.due_ns = due_ns;
                 self.clients[client_index as usize].link = Some(link);
                 if self.register(client_index).is_err() {
-                    self.fail(client_index, ErrorKind::DescriptorsExhausted);
+                    return self.fail(client_index, ErrorKind::DescriptorsExhausted);
                 }
+                self.flush_datagrams(client_index);
             }
             Err(errno) => {
                 let kind = match errno {
@@ -87,6 +101,9 @@ impl LoadWorker<'_> {
         };
         // A wait may return many events, which are handled one after the other, so each needs the current time.
         self.now_ns = self.load.now_ns();
+        if link.transport.is_http3() {
+            return self.receive_datagrams(client_index);
+        }
         if link.established_ns == 0 && !self.establish(client_index, flags) {
             return;
         }
@@ -116,7 +133,8 @@ impl LoadWorker<'_> {
         // A failed connect reports its error in SO_ERROR. HUP without an error means that the connection was closed
         // immediately.
         if flags.intersects(EventFlags::ERR | EventFlags::HUP)
-            && let Some(error) = link.transport.connect_error()
+            && let Some(stream) = link.transport.stream()
+            && let Some(error) = stream.connect_error()
         {
             self.fail(client_index, connect_error_kind(&error));
             return false;
@@ -144,7 +162,10 @@ impl LoadWorker<'_> {
         if link.open {
             return;
         }
-        if let Err(error) = link.transport.handshake() {
+        let Some(stream) = link.transport.stream() else {
+            return;
+        };
+        if let Err(error) = stream.handshake() {
             // A server that closes without an alert breaks the connection, which is no fault of TLS.
             let kind = match error.kind() {
                 Io::ConnectionReset | Io::BrokenPipe => ErrorKind::Reset,
@@ -152,11 +173,11 @@ impl LoadWorker<'_> {
             };
             return self.fail(client_index, kind);
         }
-        if !link.transport.is_ready() {
+        if !stream.is_ready() {
             return;
         }
         if link.opening.version == WorkloadVersion::Http2 {
-            if !link.transport.is_http2() {
+            if !stream.is_http2() {
                 return self.fail(client_index, ErrorKind::Tls);
             }
             let h2 = H2LoadClient::new(&mut self.h2_context, interest, self.now_ns, &mut link.out);
@@ -175,7 +196,7 @@ impl LoadWorker<'_> {
             return;
         };
         // With HTTP/1, a server that announced the close performs it; otherwise the client closes.
-        if link.is_done() && (!link.closing || link.h2.is_some()) {
+        if link.is_done() && (!link.closing || link.h2.is_some() || link.transport.is_http3()) {
             return self.close(client_index);
         }
         // No request is sent while the user thinks, or while the line still carries the response.
@@ -249,24 +270,28 @@ impl LoadWorker<'_> {
         }
         link.requests_sent += 1;
         let last = link.requests_sent == link.opening.requests;
+        if let LoadTransport::Http3(h3) = &mut link.transport {
+            let context = &mut self.h3_context;
+            context.request.clear();
+            let expected = client.session.request(last, &mut context.request);
+            if !h3.send_request(context, expected.crc32.is_some()) {
+                return self.fail(client_index, ErrorKind::Malformed);
+            }
+            return link.push_request(expected, due_ns, self.now_ns);
+        }
         let expected = match &mut link.h2 {
             None => client.session.request(last, &mut link.out),
             Some(h2) => {
                 self.h2_context.request.clear();
                 let expected = client.session.request(last, &mut self.h2_context.request);
-                let (is_https, has_crc32) = (link.transport.is_tls(), expected.crc32.is_some());
+                let (is_https, has_crc32) = (self.tls.is_some(), expected.crc32.is_some());
                 if !h2.send_request(&mut self.h2_context, is_https, has_crc32, &mut link.out) {
                     return self.fail(client_index, ErrorKind::Malformed);
                 }
                 expected
             }
         };
-        link.pending.push_back(OpenRequest {
-            expected,
-            due_ns,
-            sent_ns: self.now_ns,
-            first_ns: 0,
-        });
+        link.push_request(expected, due_ns, self.now_ns);
     }
 
     /// Sends pending HTTP/2 control frames.
@@ -281,7 +306,10 @@ impl LoadWorker<'_> {
         let Some(link) = &mut self.clients[client_index as usize].link else {
             return;
         };
-        if link.send().is_err() {
+        if link.transport.is_http3() {
+            return self.flush_datagrams(client_index);
+        }
+        if link.send(self.now_ns).is_err() {
             // The server may have sent a response before it closed, which can still be read.
             link.out.clear();
             link.sent_len = 0;
@@ -291,6 +319,10 @@ impl LoadWorker<'_> {
 
     /// Reads available input. A short read ends the loop, unless epoll announced the end of the stream (`to_end`).
     pub(crate) fn receive(&mut self, client_index: u32, to_end: bool) {
+        let link = self.clients[client_index as usize].link.as_ref();
+        if link.is_some_and(|link| link.transport.is_http3()) {
+            return self.receive_datagrams(client_index);
+        }
         let mut scratch = std::mem::take(&mut self.scratch);
         // A slow line receives one segment at a time.
         let slow = self.load.line_bits_per_s;
@@ -307,7 +339,10 @@ impl LoadWorker<'_> {
                 self.unread_clients.push(client_index);
                 break;
             }
-            match link.transport.receive(&mut scratch[..read_len_max]) {
+            let Some(stream) = link.transport.stream() else {
+                break;
+            };
+            match stream.receive(&mut scratch[..read_len_max]) {
                 ReceiveResult::Bytes(len) => {
                     // Later reads of a turn may take long enough to distort the times of the responses.
                     if read_count > 1 {
@@ -345,7 +380,7 @@ impl LoadWorker<'_> {
     }
 
     /// Handles the loss of a connection: the server closed or reset it.
-    fn handle_loss(&mut self, client_index: u32, kind: ErrorKind) {
+    pub(super) fn handle_loss(&mut self, client_index: u32, kind: ErrorKind) {
         let Some(link) = &self.clients[client_index as usize].link else {
             return;
         };
@@ -401,96 +436,5 @@ impl LoadWorker<'_> {
         } else {
             self.fail(client_index, ErrorKind::Timeout);
         }
-    }
-
-    /// Fails the connection and all its outstanding requests.
-    pub(super) fn fail(&mut self, client_index: u32, kind: ErrorKind) {
-        let Some(link) = &self.clients[client_index as usize].link else {
-            return;
-        };
-        let was_open = link.open;
-        if !self.is_counting() {
-            self.tally.early_error(kind);
-        } else {
-            let pending = link.pending.iter();
-            let classes: Vec<u8> = pending.map(|pending| pending.expected.class).collect();
-            // Each outstanding request counts as one error.
-            for class in &classes {
-                self.tally.classes[usize::from(*class)].errors += 1;
-                self.tally.error(kind);
-            }
-            // A failed handshake has no request, and counts as one error too.
-            if classes.is_empty() {
-                self.tally.error(kind);
-            }
-        }
-        self.failed += u64::from(!was_open);
-        // Without a pause after a failed handshake, a server that refuses connections would get them in a busy loop.
-        self.drop_connection(client_index, if was_open { 0 } else { BACKOFF_NS });
-    }
-
-    /// Counts a failed request on a connection that continues.
-    pub(super) fn request_failed(&mut self, class: u8, kind: ErrorKind) {
-        match self.is_counting() {
-            false => self.tally.early_error(kind),
-            true => {
-                self.tally.classes[usize::from(class)].errors += 1;
-                self.tally.error(kind);
-            }
-        }
-    }
-
-    /// Counts a connection attempt that failed immediately.
-    fn not_connected(&mut self, client_index: u32, kind: ErrorKind) {
-        if self.is_counting() {
-            self.tally.error(kind);
-        } else {
-            self.tally.early_error(kind);
-        }
-        self.failed += 1;
-        self.set_timer(client_index, self.now_ns + BACKOFF_NS);
-    }
-
-    fn close(&mut self, client_index: u32) {
-        self.drop_connection(client_index, 0);
-    }
-
-    fn drop_connection(&mut self, client_index: u32, retry_ns: u64) {
-        let Some(link) = self.clients[client_index as usize].link.take() else {
-            return;
-        };
-        if self.is_counting() && link.responses > 0 {
-            self.tally.connection.record_ns(self.now_ns - link.begin_ns);
-            self.tally
-                .established
-                .record_ns(self.now_ns - link.established_ns);
-        }
-        drop(link);
-        let client = &mut self.clients[client_index as usize];
-        client.line_paused = false;
-        // The client reconnects by a timer, since connections that fail immediately would recurse. A slow line first
-        // delivers the bytes that it still carries.
-        let retry_ns = client.line_ns.max(self.now_ns + retry_ns);
-        self.set_timer(client_index, retry_ns);
-    }
-}
-
-fn connect_error_kind(error: &io::Error) -> ErrorKind {
-    match error.kind() {
-        Io::ConnectionRefused => ErrorKind::ConnectRefused,
-        Io::TimedOut => ErrorKind::ConnectTimeout,
-        // EADDRNOTAVAIL: all ephemeral ports are in use, mostly by connections in TIME-WAIT.
-        Io::AddrNotAvailable | Io::AddrInUse => ErrorKind::PortsExhausted,
-        Io::ConnectionReset => ErrorKind::Reset,
-        _ => ErrorKind::ConnectUnreachable,
-    }
-}
-
-fn connection_error_kind(error: &io::Error) -> ErrorKind {
-    match error.kind() {
-        // rustls reports protocol errors as InvalidData.
-        Io::InvalidData => ErrorKind::Tls,
-        Io::TimedOut => ErrorKind::Timeout,
-        _ => ErrorKind::Reset,
     }
 }

@@ -1,15 +1,17 @@
-//! A non-blocking socket, plain or with TLS.
+//! The transport of a connection: a non-blocking socket, plain or with TLS, or QUIC.
 
 use std::io::{self, ErrorKind as Io, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use lowroad_quic::QuicClientCipher;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
+use super::three::H3LoadClient;
 use crate::workload::WorkloadVersion;
 
 /// The parameters of new TLS connections.
@@ -17,11 +19,19 @@ use crate::workload::WorkloadVersion;
 pub(crate) struct TlsStart {
     pub http1: Arc<ClientConfig>,
     pub http2: Arc<ClientConfig>,
+    pub http3: QuicClientCipher,
     pub name: ServerName<'static>,
 }
 
 /// The transport of a connection.
-pub(crate) struct LoadTransport {
+pub(crate) enum LoadTransport {
+    Stream(StreamTransport),
+    /// HTTP/3 brings its own transport.
+    Http3(Box<H3LoadClient>),
+}
+
+/// A TCP connection.
+pub(crate) struct StreamTransport {
     stream: TcpStream,
     tls: Option<Box<ClientConnection>>,
 }
@@ -35,6 +45,77 @@ pub(crate) enum ReceiveResult {
 }
 
 impl LoadTransport {
+    /// The HTTP/3 connection, if it is one.
+    pub(crate) fn http3(&mut self) -> Option<&mut H3LoadClient> {
+        match self {
+            LoadTransport::Stream(_) => None,
+            LoadTransport::Http3(h3) => Some(h3),
+        }
+    }
+
+    /// The TCP connection, if it is one.
+    pub(crate) fn stream(&mut self) -> Option<&mut StreamTransport> {
+        match self {
+            LoadTransport::Stream(stream) => Some(stream),
+            LoadTransport::Http3(_) => None,
+        }
+    }
+
+    /// Whether the server's limits allow one more request.
+    pub(crate) fn can_open_stream(&self) -> bool {
+        match self {
+            LoadTransport::Stream(_) => true,
+            LoadTransport::Http3(h3) => h3.can_open_stream(),
+        }
+    }
+
+    /// Whether the connection is HTTP/3.
+    pub(crate) fn is_http3(&self) -> bool {
+        matches!(self, LoadTransport::Http3(_))
+    }
+
+    /// Sends as much as the socket accepts; returns the number of bytes.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            LoadTransport::Stream(stream) => stream.send(bytes),
+            // Requests are written to streams.
+            LoadTransport::Http3(_) => Ok(bytes.len()),
+        }
+    }
+
+    /// Whether output waits for the socket.
+    pub(crate) fn has_unsent(&self) -> bool {
+        match self {
+            LoadTransport::Stream(stream) => stream.has_unsent(),
+            LoadTransport::Http3(h3) => h3.quic.has_unsent(),
+        }
+    }
+
+    /// Sends the output that the transport has buffered.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub(crate) fn flush(&mut self, now_ns: u64) -> io::Result<()> {
+        match self {
+            LoadTransport::Stream(stream) => stream.flush(),
+            LoadTransport::Http3(h3) => h3.quic.send(now_ns),
+        }
+    }
+}
+
+impl AsFd for LoadTransport {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            LoadTransport::Stream(stream) => stream.stream.as_fd(),
+            LoadTransport::Http3(h3) => h3.quic.as_fd(),
+        }
+    }
+}
+
+impl StreamTransport {
     /// Starts a connection; it is established once the socket becomes writable.
     ///
     /// # Errors
@@ -44,7 +125,7 @@ impl LoadTransport {
         tls: Option<&TlsStart>,
         version: WorkloadVersion,
         receive_buffer_len: Option<usize>,
-    ) -> Result<LoadTransport, Errno> {
+    ) -> Result<StreamTransport, Errno> {
         let family = match address {
             SocketAddr::V4(_) => AddressFamily::INET,
             SocketAddr::V6(_) => AddressFamily::INET6,
@@ -70,7 +151,7 @@ impl LoadTransport {
             let connection = ClientConnection::new(config.clone(), start.name.clone());
             Box::new(connection.expect("a name and a configuration that were checked"))
         });
-        Ok(LoadTransport {
+        Ok(StreamTransport {
             stream: TcpStream::from(socket),
             tls,
         })
@@ -90,11 +171,6 @@ impl LoadTransport {
     pub(crate) fn is_http2(&self) -> bool {
         let alpn = self.tls.as_ref().map(|tls| tls.alpn_protocol());
         alpn.is_none_or(|protocol| protocol == Some(b"h2"))
-    }
-
-    /// Whether the connection uses TLS.
-    pub(crate) fn is_tls(&self) -> bool {
-        self.tls.is_some()
     }
 
     /// Advances the handshake as far as possible without blocking.
@@ -166,12 +242,6 @@ impl LoadTransport {
             None => Ok(()),
             Some(tls) => flush_tls(tls, &mut self.stream),
         }
-    }
-}
-
-impl AsFd for LoadTransport {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
     }
 }
 

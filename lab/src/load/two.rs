@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use lowroad_http::fields::FieldLines;
+use lowroad_http::fields::{FieldLines, FieldName};
 use lowroad_http::h1::BodyLen;
 use lowroad_http::h2::hpack::put_field;
 use lowroad_http::h2::{
@@ -66,7 +66,7 @@ struct EncodedRequest {
 }
 
 /// The effect of some input on requests, which are given by their index in `ClientConnection::pending`.
-pub(crate) enum H2InputOutcome {
+pub(crate) enum StreamOutcome {
     /// No effect on a request.
     Nothing,
     /// A response has begun.
@@ -188,15 +188,15 @@ impl H2LoadClient {
         shared: &mut H2Context,
         now_ns: u64,
         out: &mut Vec<u8>,
-    ) -> Result<(usize, H2InputOutcome), ResponseFault> {
+    ) -> Result<(usize, StreamOutcome), ResponseFault> {
         let mut text = std::mem::take(&mut shared.text);
         let mut turn = shared.turn(now_ns, out);
         let step = self.http.next(input, &mut text, &mut turn);
         let step = step.map_err(|_| ResponseFault::Malformed)?;
         let event = match step.event {
-            None | Some(H2ClientEvent::Interim(_)) => H2InputOutcome::Nothing,
+            None | Some(H2ClientEvent::Interim(_)) => StreamOutcome::Nothing,
             Some(H2ClientEvent::Response(head)) => match self.find(head.stream) {
-                None => H2InputOutcome::Nothing,
+                None => StreamOutcome::Nothing,
                 Some(index) => {
                     let stream = &mut self.streams[index];
                     stream.status = head.status.code();
@@ -210,7 +210,7 @@ impl H2LoadClient {
                             last.map(|value| String::from_utf8_lossy(value).into_owned());
                     }
                     match head.has_body {
-                        true => H2InputOutcome::First(index),
+                        true => StreamOutcome::First(index),
                         false => self.finish_stream(index, out),
                     }
                 }
@@ -229,24 +229,24 @@ impl H2LoadClient {
                 // Capacity is released also for a stream that no longer exists: its bytes count against the
                 // connection's window (RFC 9113 section 6.9).
                 self.http.release_capacity(stream, data.len(), out);
-                H2InputOutcome::Nothing
+                StreamOutcome::Nothing
             }
             Some(H2ClientEvent::End { stream, .. }) => match self.find(stream) {
-                None => H2InputOutcome::Nothing,
+                None => StreamOutcome::Nothing,
                 Some(index) => self.finish_stream(index, out),
             },
             Some(H2ClientEvent::Reset { stream, .. }) => match self.find(stream) {
-                None => H2InputOutcome::Nothing,
+                None => StreamOutcome::Nothing,
                 Some(index) => {
                     self.streams.remove(index);
-                    H2InputOutcome::Reset(index)
+                    StreamOutcome::Reset(index)
                 }
             },
             Some(H2ClientEvent::GoneAway { last, .. }) => {
                 // The numbers increase, since a client opens its streams in their order (RFC 9113 section 5.1.1).
                 let index = self.streams.partition_point(|stream| stream.id <= last);
                 self.streams.truncate(index);
-                H2InputOutcome::GoneAway(index)
+                StreamOutcome::GoneAway(index)
             }
         };
         let used = step.used;
@@ -258,9 +258,9 @@ impl H2LoadClient {
         self.streams.binary_search_by_key(&id, |it| it.id).ok()
     }
 
-    fn finish_stream(&mut self, index: usize, out: &mut Vec<u8>) -> H2InputOutcome {
+    fn finish_stream(&mut self, index: usize, out: &mut Vec<u8>) -> StreamOutcome {
         let Some(stream) = self.streams.remove(index) else {
-            return H2InputOutcome::Nothing;
+            return StreamOutcome::Nothing;
         };
         // The response is complete before the request. The rest of the request is no longer needed (RFC 9113
         // section 8.1).
@@ -275,7 +275,7 @@ impl H2LoadClient {
             text: stream.text,
             closes: false,
         };
-        H2InputOutcome::Whole(index, response)
+        StreamOutcome::Whole(index, response)
     }
 }
 
@@ -314,30 +314,63 @@ fn header_text(status: u16, fields: &FieldLines<'_>) -> Vec<u8> {
     text
 }
 
+/// A request that a session has written in HTTP/1.1, for a protocol with pseudo-header fields.
+pub(super) struct TranslatedRequest<'r> {
+    pub method: Method,
+    pub authority: &'r [u8],
+    pub path: &'r [u8],
+    lines: FieldLines<'r>,
+    /// Offset of the body in the request.
+    pub body_at: usize,
+}
+
+impl<'r> TranslatedRequest<'r> {
+    /// Parses a request; `None` if it is not valid.
+    pub fn parse(request: &'r [u8]) -> Option<TranslatedRequest<'r>> {
+        let line_end = memmem::find(request, b"\r\n")?;
+        let body_at = memmem::find(request, b"\r\n\r\n")? + 4;
+        let mut words = request[..line_end].split(|byte| *byte == b' ');
+        let (method, path) = (Method::parse(words.next()?)?, words.next()?);
+        let lines = FieldLines::new(&request[line_end + 2..body_at]);
+        let (_, authority) = lines.clone().find(|(name, _)| is_host(name))?;
+        Some(TranslatedRequest {
+            method,
+            authority,
+            path,
+            lines,
+            body_at,
+        })
+    }
+
+    /// The fields without those that only HTTP/1 has.
+    pub fn fields(&self) -> impl Iterator<Item = (FieldName<'r>, &'r [u8])> {
+        // Connection-specific fields are malformed in HTTP/2 and 3 (RFC 9113 section 8.2.2, RFC 9114 section 4.2), and
+        // :authority replaces Host.
+        self.lines.clone().resolved_names().filter(|(name, _)| {
+            let text = name.as_str().as_bytes();
+            !is_host(text) && !text.eq_ignore_ascii_case(b"connection")
+        })
+    }
+}
+
+fn is_host(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"host")
+}
+
 /// Appends the field block of a request in HTTP/1.1 form. Returns its method and the offset of its body.
 fn encode(request: &[u8], is_https: bool, block: &mut Vec<u8>) -> Option<(Method, usize)> {
-    let line_end = memmem::find(request, b"\r\n")?;
-    let body_at = memmem::find(request, b"\r\n\r\n")? + 4;
-    let mut words = request[..line_end].split(|byte| *byte == b' ');
-    let (method, path) = (Method::parse(words.next()?)?, words.next()?);
-    let lines = FieldLines::new(&request[line_end + 2..body_at]);
-    let is_host = |name: &[u8]| name.eq_ignore_ascii_case(b"host");
-    let (_, authority) = lines.clone().find(|(name, _)| is_host(name))?;
+    let request = TranslatedRequest::parse(request)?;
     let outgoing = OutgoingRequest {
-        method,
+        method: request.method,
         is_https,
-        authority,
-        path,
+        authority: request.authority,
+        path: request.path,
         // Only extended CONNECT has this pseudo-header field (RFC 8441).
         protocol: None,
     };
     outgoing.put_pseudo_fields(block);
-    for (name, value) in lines.resolved_names() {
-        let text = name.as_str().as_bytes();
-        // Connection-specific fields are malformed in HTTP/2 (RFC 9113 section 8.2.2), and :authority replaces Host.
-        if !is_host(text) && !text.eq_ignore_ascii_case(b"connection") {
-            put_field(name, value, block);
-        }
+    for (name, value) in request.fields() {
+        put_field(name, value, block);
     }
-    Some((method, body_at))
+    Some((request.method, request.body_at))
 }

@@ -15,6 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::client::{ClientConnection, LoadClient};
 use super::schedule::RampSchedule;
 use super::tally::{LoadTally, NanoHistogram};
+use super::three;
 use super::transport::TlsStart;
 use super::two;
 use super::{LoadRun, RequestPace};
@@ -71,6 +72,7 @@ pub(crate) struct LoadWorker<'l> {
     pub overdue: VecDeque<u64>,
     pub scratch: Vec<u8>,
     pub h2_context: two::H2Context,
+    pub h3_context: three::H3Context,
     /// The next address to connect to.
     pub address: usize,
     /// The request quota is used up.
@@ -123,6 +125,7 @@ impl<'l> LoadWorker<'l> {
             overdue: VecDeque::new(),
             scratch: vec![0; SCRATCH_LEN],
             h2_context: two::H2Context::default(),
+            h3_context: three::H3Context::default(),
             // Threads start with different addresses, so that even short runs use all addresses.
             address: share.thread as usize,
             is_quota_used_up: false,

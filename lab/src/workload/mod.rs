@@ -32,6 +32,15 @@ pub enum WorkloadVersion {
     Http11,
     /// HTTP/2. Sessions write their requests in HTTP/1.1, which the load generator translates.
     Http2,
+    /// HTTP/3, as `Http2`.
+    Http3,
+}
+
+impl WorkloadVersion {
+    /// Whether requests are streams, which the load generator translates from HTTP/1.1.
+    pub fn is_multiplexed(self) -> bool {
+        matches!(self, WorkloadVersion::Http2 | WorkloadVersion::Http3)
+    }
 }
 
 /// The properties of a new connection.

@@ -15,7 +15,9 @@ pub(crate) const FILES_CONDITION: &str = "If-Modified-Since: Thu, 01 Jan 2026 00
 pub(crate) fn version(version: WorkloadVersion) -> &'static str {
     match version {
         WorkloadVersion::Http10 | WorkloadVersion::Http10KeepAlive => " HTTP/1.0\r\n",
-        WorkloadVersion::Http11 | WorkloadVersion::Http2 => " HTTP/1.1\r\n",
+        WorkloadVersion::Http11 | WorkloadVersion::Http2 | WorkloadVersion::Http3 => {
+            " HTTP/1.1\r\n"
+        }
     }
 }
 
