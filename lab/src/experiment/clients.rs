@@ -66,6 +66,7 @@ impl<'j> LoadClients<'j> {
             life: &self.lifeline,
             address: self.address,
             tls: None,
+            streams: 1,
             time,
         };
         let (traffic, first) = match self.job.memory_mib {

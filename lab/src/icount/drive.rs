@@ -30,7 +30,25 @@ pub enum ConnectionMode {
     /// One request per connection over TLS 1.3, each with a resumed session.
     #[value(name = "tls-resumed")]
     TlsResumed,
+    /// HTTP/2 over TLS 1.3, one request at a time on each connection.
+    #[value(name = "h2")]
+    Http2,
+    /// HTTP/2 over TLS 1.3, 32 concurrent requests on each connection.
+    #[value(name = "h2-streams")]
+    Http2Streams,
+    /// HTTP/3, one request at a time on each connection.
+    #[value(name = "h3")]
+    Http3,
+    /// HTTP/3, 32 concurrent requests on each connection.
+    #[value(name = "h3-streams")]
+    Http3Streams,
+    /// HTTP/3, one request per connection, each with a full handshake.
+    #[value(name = "h3-full")]
+    Http3Full,
 }
+
+/// Concurrent requests on a connection, in the modes that have several.
+const STREAMS: u32 = 32;
 
 impl ConnectionMode {
     /// The name on the command line.
@@ -41,6 +59,11 @@ impl ConnectionMode {
             ConnectionMode::Tls => "tls",
             ConnectionMode::TlsFull => "tls-full",
             ConnectionMode::TlsResumed => "tls-resumed",
+            ConnectionMode::Http2 => "h2",
+            ConnectionMode::Http2Streams => "h2-streams",
+            ConnectionMode::Http3 => "h3",
+            ConnectionMode::Http3Streams => "h3-streams",
+            ConnectionMode::Http3Full => "h3-full",
         }
     }
 
@@ -52,12 +75,35 @@ impl ConnectionMode {
             ConnectionMode::Tls => "keep-alive over TLS 1.3",
             ConnectionMode::TlsFull => "a full handshake a request",
             ConnectionMode::TlsResumed => "a resumed handshake a request",
+            ConnectionMode::Http2 => "keep-alive over HTTP/2 and TLS 1.3",
+            ConnectionMode::Http2Streams => "32 streams over HTTP/2 and TLS 1.3",
+            ConnectionMode::Http3 => "keep-alive over HTTP/3",
+            ConnectionMode::Http3Streams => "32 streams over HTTP/3",
+            ConnectionMode::Http3Full => "a full handshake a request over HTTP/3",
         }
     }
 
     /// Whether the mode uses TLS.
     pub fn is_tls(self) -> bool {
         !matches!(self, ConnectionMode::KeepAlive | ConnectionMode::Close)
+    }
+
+    /// Whether the mode uses HTTP/3.
+    pub fn is_http3(self) -> bool {
+        self.connections().0 == WorkloadVersion::Http3
+    }
+
+    /// Whether each request has a connection.
+    pub fn is_closing(self) -> bool {
+        self.connections().1 != PerConnection::Unlimited
+    }
+
+    /// Concurrent requests on a connection.
+    pub fn streams(self) -> u32 {
+        match self {
+            ConnectionMode::Http2Streams | ConnectionMode::Http3Streams => STREAMS,
+            _ => 1,
+        }
     }
 
     /// The HTTP version, and the number of requests per connection.
@@ -70,6 +116,13 @@ impl ConnectionMode {
             ConnectionMode::TlsFull | ConnectionMode::TlsResumed => {
                 (WorkloadVersion::Http11, PerConnection::Fixed(1))
             }
+            ConnectionMode::Http2 | ConnectionMode::Http2Streams => {
+                (WorkloadVersion::Http2, PerConnection::Unlimited)
+            }
+            ConnectionMode::Http3 | ConnectionMode::Http3Streams => {
+                (WorkloadVersion::Http3, PerConnection::Unlimited)
+            }
+            ConnectionMode::Http3Full => (WorkloadVersion::Http3, PerConnection::Fixed(1)),
         }
     }
 
@@ -106,6 +159,8 @@ pub struct DriveTarget<'a> {
     pub address: SocketAddr,
     /// TLS settings, if TLS is used.
     pub tls: Option<TlsSettings>,
+    /// Concurrent requests on a connection.
+    pub streams: u32,
     /// The virtual time of a guest that runs in steps.
     pub time: Option<Arc<dyn ExternalClock>>,
 }
@@ -159,6 +214,14 @@ impl DriveRequest {
         }
     }
 
+    /// Concurrent requests on a connection.
+    pub fn streams(&self) -> u32 {
+        match self {
+            DriveRequest::Page(_, mode) | DriveRequest::Post(_, mode, _) => mode.streams(),
+            DriveRequest::Workload(..) | DriveRequest::Command(_) => 1,
+        }
+    }
+
     /// The traffic as a workload, with TLS settings if TLS is used.
     ///
     /// # Errors
@@ -204,6 +267,7 @@ pub fn drive(
         life,
         address,
         tls,
+        streams: request.streams(),
         time: None,
     };
     // `stop` is never set: the run ends by its quota or by timeouts.
@@ -252,6 +316,7 @@ pub fn drive_with_load(
     // No warm-up: the caller counts instructions around the whole run, and executes its warm-up separately.
     let load = LoadRun {
         time: target.time,
+        pipeline: target.streams,
         connections,
         duration,
         requests,

@@ -33,6 +33,8 @@ pub struct CountedServer {
     /// Configuration files for TLS, and the command that starts the server with them, on port 443 in addition to
     /// `command`.
     tls: Option<(&'static [(&'static str, &'static str)], &'static str)>,
+    /// Whether it accepts HTTP/3 with this configuration.
+    http3: bool,
     /// The port for keep-alive connections, if not 80.
     keep_alive_port: u16,
     /// Whether Lowroad's fast path (softirq level) is attached in front of the server.
@@ -56,6 +58,7 @@ const USUAL: CountedServer = CountedServer {
     loads: &[],
     command: "",
     tls: None,
+    http3: false,
     keep_alive_port: 80,
     level: false,
     is_image: false,
@@ -74,6 +77,7 @@ const LOWROAD: CountedServer = CountedServer {
         )],
         "lowroad run -c /etc/lowroad-tls.toml &",
     )),
+    http3: true,
     ..USUAL
 };
 
@@ -163,6 +167,7 @@ pub const ALL: [CountedServer; 18] = [
             )],
             "lowroad run -c /etc/lowroad-tls.toml &",
         )),
+        http3: false,
         ..LOWROAD
     },
     CountedServer {
@@ -357,6 +362,9 @@ impl CountedServer {
         };
         if mode.is_tls() && self.tls.is_none() {
             return Some("not measured over TLS".into());
+        }
+        if mode.is_http3() && !self.http3 {
+            return Some("not measured over HTTP/3".into());
         }
         let (unsupported_mode, reason) = self.unsupported?;
         (unsupported_mode == mode).then(|| format!("{}: {reason}", mode.title()))

@@ -121,14 +121,13 @@ fn run_server(turn: &StandardTurn<'_>, rates: &[f64]) -> Result<(), String> {
             let mut load = LoadRun::plain(address, workload);
             load.target.tls = tls;
             let load = LoadRun {
-                pace: match mode {
-                    ConnectionMode::KeepAlive | ConnectionMode::Tls => RequestPace::Requests(rate),
+                pace: match mode.is_closing() {
+                    false => RequestPace::Requests(rate),
                     // Without persistent connections, each request needs a connection, so connections are due instead
                     // of requests.
-                    ConnectionMode::Close
-                    | ConnectionMode::TlsFull
-                    | ConnectionMode::TlsResumed => RequestPace::Connections(rate),
+                    true => RequestPace::Connections(rate),
                 },
+                pipeline: mode.streams(),
                 connections: CONNECTIONS,
                 warmup: WARMUP,
                 duration: DURATION,
