@@ -1,11 +1,13 @@
 //! Generates the traffic of a measurement: either a closed loop over a few connections in one thread, so that the order
 //! of events depends as little as possible on the host, or a user's command. Independent of guests.
 
-use std::net::SocketAddr;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use super::life::GuestLifeline;
 use crate::load::{self, ExternalClock, LoadResult, LoadRun, OfferedTls, TlsSettings};
@@ -144,6 +146,8 @@ pub(super) const NAME: &str = "guest.test";
 /// Maximum time without input. It is generous: an emulated guest may need seconds where a real machine needs
 /// milliseconds.
 const SILENCE_MAX: Duration = Duration::from_secs(100);
+/// Time within which the refusal of a datagram arrives.
+const PROBE_TIMEOUT: Duration = Duration::from_millis(200);
 /// Maximum duration of a measurement.
 const DURATION_MAX: Duration = Duration::from_secs(600);
 /// Maximum time without input, in the guest's time, of which a second may take ten on the host. Loading programs into
@@ -214,6 +218,13 @@ impl DriveRequest {
         }
     }
 
+    fn is_http3(&self) -> bool {
+        match self {
+            DriveRequest::Page(_, mode) | DriveRequest::Post(_, mode, _) => mode.is_http3(),
+            DriveRequest::Workload(..) | DriveRequest::Command(_) => false,
+        }
+    }
+
     /// Concurrent requests on a connection.
     pub fn streams(&self) -> u32 {
         match self {
@@ -262,6 +273,9 @@ pub fn drive(
     if let DriveRequest::Command(command) = request {
         return drive_with_command(address, command, requests, connections);
     }
+    if request.is_http3() {
+        await_datagram_port(address, SILENCE_GUEST_MAX)?;
+    }
     let (workload, tls) = request.traffic(address)?;
     let target = DriveTarget {
         life,
@@ -274,6 +288,34 @@ pub fn drive(
     let stop = AtomicBool::new(false);
     let (label, quota) = (request.label(), DriveQuota::Requests(requests));
     drive_with_load(target, &label, workload, quota, connections, &stop).map(drop)
+}
+
+/// Waits until a program receives datagrams at this address. Servers open the UDP port after the TCP port.
+fn await_datagram_port(address: SocketAddr, patience: Duration) -> Result<(), String> {
+    let probe = || -> io::Result<()> {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        socket.connect(address)?;
+        socket.set_read_timeout(Some(PROBE_TIMEOUT))?;
+        // Too short for QUIC, so that the server discards it.
+        socket.send(&[0])?;
+        socket.recv(&mut [0]).map(drop)
+    };
+    let end = Instant::now() + patience;
+    loop {
+        match probe() {
+            // ICMP port unreachable.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                if Instant::now() > end {
+                    return Err(format!("no program receives datagrams at {address}"));
+                }
+                sleep(PROBE_TIMEOUT);
+            }
+            // Silence: the datagram has a receiver.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            Err(error) => return Err(format!("{address}: {error}")),
+            Ok(()) => return Ok(()),
+        }
+    }
 }
 
 fn urls(
@@ -423,5 +465,15 @@ mod tests {
         let why =
             drive(&life, address, &asked("echo no luck; exit 4"), 7, 3).expect_err("a failure");
         assert!(why.contains("no luck") && why.contains('4'), "{why}");
+    }
+
+    #[test]
+    fn datagram_port_is_open_or_refused() {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let address = socket.local_addr().expect("its address");
+        assert_eq!(await_datagram_port(address, Duration::ZERO), Ok(()));
+        drop(socket);
+        let refused = await_datagram_port(address, Duration::ZERO);
+        assert!(refused.is_err(), "{refused:?}");
     }
 }
