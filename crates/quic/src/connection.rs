@@ -128,6 +128,7 @@ impl<P> QuicConnection<P> {
                 Some(QuicEvent::Opened)
             }
             Event::Connected if self.phase == ConnectionPhase::Early => {
+                // The caller knows the connection already.
                 self.phase = ConnectionPhase::Open;
                 None
             }

@@ -59,6 +59,7 @@ impl QuicTransport {
         let seed = random_bytes().ok_or(Errno::IO)?;
         let config = endpoint_config(seed);
         let mut endpoint = QuicEndpoint::client(&config, Instant::now());
+        // The connection begins at time 0 of its endpoint.
         endpoint.advance(0);
         let mut first_id = [0; 8];
         first_id.copy_from_slice(&random_bytes().ok_or(Errno::IO)?[..8]);
@@ -96,6 +97,7 @@ impl QuicTransport {
     pub(crate) fn receive(&mut self, scratch: &mut [u8], now_ns: u64) -> io::Result<(usize, bool)> {
         self.now_ns = now_ns;
         let (mut received_len, mut count) = (0, 0);
+        // Bounded, so that other connections of the thread get their turn.
         while count < DATAGRAMS_MAX {
             let len = match self.socket.recv(scratch) {
                 Ok(len) => len,
@@ -163,6 +165,7 @@ impl QuicTransport {
                 };
                 self.train.truncate(train.len);
                 (self.sent_len, self.segment_len) = (0, train.segment_len.max(1));
+                // The train stays; the rest of the connection's output follows it.
                 if !self.send_train()? {
                     self.endpoint.postpone(key);
                     return Ok(());

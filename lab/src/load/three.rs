@@ -102,6 +102,7 @@ impl H3LoadClient {
 
     /// Writes the request in `context`. Returns false if it could not be written.
     pub(crate) fn send_request(&mut self, context: &mut H3Context, has_crc32: bool) -> bool {
+        // Encoding costs as much as the rest of a request, and the requests of a measurement are mostly equal.
         if context.last.0 != context.request {
             let Some(frames) = encode(&context.request) else {
                 return false;
@@ -127,6 +128,7 @@ impl H3LoadClient {
     }
 
     fn find(&self, id: u64) -> Option<usize> {
+        // QUIC numbers streams in the order in which they are opened.
         self.streams.binary_search_by_key(&id, |it| it.id).ok()
     }
 
@@ -140,6 +142,7 @@ impl H3LoadClient {
                 is_end,
             } => match self.find(stream) {
                 Some(index) => self.read_response(index, &bytes, is_end),
+                // Unidirectional streams of the server (RFC 9000 section 2.1).
                 None if stream % 4 == 3 => Ok([self.read_server_stream(stream, &bytes)?, NOTHING]),
                 None => Ok([NOTHING, NOTHING]),
             },
@@ -151,6 +154,7 @@ impl H3LoadClient {
                 None => [NOTHING, NOTHING],
             }),
             QuicEvent::Writable { stream } | QuicEvent::Stopped { stream, .. } => {
+                // Writing to a stopped stream fails, and discards the rest.
                 if let Some(index) = self.find(stream) {
                     let stream = &mut self.streams[index];
                     self.quic.write_stream(stream.id, &mut stream.unsent);
@@ -207,6 +211,7 @@ impl H3LoadClient {
                 status.ok_or(ResponseFault::Malformed)
             }
         })?;
+        // The time to the first byte counts from here, even if the head is incomplete.
         let first = match std::mem::replace(has_begun, true) {
             true => StreamOutcome::Nothing,
             false => StreamOutcome::First(index),
@@ -254,6 +259,7 @@ impl H3LoadClient {
         let Some(first) = goaway else {
             return Ok(StreamOutcome::Nothing);
         };
+        // The server processes the streams before `first` only (RFC 9114 section 5.2).
         let index = self.streams.partition_point(|stream| stream.id < first);
         self.streams.truncate(index);
         Ok(StreamOutcome::GoneAway(index))
