@@ -52,10 +52,14 @@ impl<P> QuicEndpoint<P> {
 
     fn accept(&mut self, incoming: Incoming, permit: P) {
         let (now, mut answer) = (self.instant(self.now_us), Vec::new());
+        let is_validated = incoming.remote_address_validated();
         self.counters.accepted += 1;
         match self.endpoint.accept(incoming, now, &mut answer, None) {
             Ok((handle, connection)) => {
-                self.add(handle, connection, permit);
+                let key = self.add(handle, connection, permit);
+                if let Some(connection) = self.find(key) {
+                    connection.reads_early_data = is_validated;
+                }
             }
             // The permit is dropped here.
             Err(fault) => {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use quinn_proto::{ClientConfig, ConnectError, TokenStore, crypto};
+use quinn_proto::{ClientConfig, ConnectError, TokenMemoryCache, TokenStore, crypto};
 
 use crate::connection_ids::CONNECTION_ID_LEN;
 use crate::endpoint::QuicEndpoint;
@@ -50,6 +50,12 @@ impl QuicClientCipher {
     #[must_use]
     pub fn null() -> QuicClientCipher {
         QuicClientCipher::new(Arc::new(NullCipher))
+    }
+
+    /// Keeps the latest tokens of servers in memory.
+    #[must_use]
+    pub fn with_token_memory(self) -> QuicClientCipher {
+        self.with_tokens(Arc::new(TokenMemoryCache::default()))
     }
 
     /// Keeps the tokens of servers in a store.

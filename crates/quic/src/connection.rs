@@ -16,7 +16,7 @@ use crate::settings::QuicSettings;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionPhase {
     Handshake,
-    /// The handshake of a server is in progress, and early data has arrived.
+    /// The handshake of a server is in progress, and early data is read.
     Early,
     Open,
     /// Ended; `Over` is to be returned.
@@ -54,6 +54,9 @@ pub(crate) struct QuicConnection<P> {
     pub phase: ConnectionPhase,
     /// The connection is in the endpoint's queue, or being processed.
     pub is_touched: bool,
+    /// Whether early data is read during the handshake: the client has proved its address by a token. Otherwise a forged
+    /// address could send requests.
+    pub reads_early_data: bool,
     /// The TLS alert with which the client has ended the handshake.
     pub alert: Option<u8>,
     /// The time at which a handshake in progress is given up.
@@ -74,6 +77,7 @@ impl<P> QuicConnection<P> {
             inner,
             phase: ConnectionPhase::Handshake,
             is_touched: false,
+            reads_early_data: false,
             alert: None,
             handshake_due_us: now_us + u64::from(settings.handshake_timeout_ms) * 1000,
             _permit: permit,
@@ -153,8 +157,7 @@ impl<P> QuicConnection<P> {
                 }
                 self.raise_streams(dir, settings);
                 // Before the end of the handshake only early data can have opened a stream of the client.
-                let is_early =
-                    self.phase == ConnectionPhase::Handshake && self.inner.side().is_server();
+                let is_early = self.phase == ConnectionPhase::Handshake && self.reads_early_data;
                 if is_early {
                     self.phase = ConnectionPhase::Early;
                 }

@@ -94,7 +94,7 @@ pub(super) const SERVER: TableReference = TableReference {
             "early_data",
             "boolean",
             "false",
-            "Accept early data (0-RTT) over HTTP/3: returning clients send their first request with the handshake, and so save a round trip. Each of the 16,384 latest sessions of an address is accepted once, so that a copy of early data has no effect; a reload or restart removes them, and clients then wait for the handshake. Methods other than GET, HEAD, OPTIONS and TRACE get 425 (RFC 8470), after which clients repeat the request. Handlers and origins get `Early-Data: 1`, and may answer 425, too. Not at addresses with `client_ca`.",
+            "Accept early data (0-RTT) over HTTP/3: clients that return from the same address send their first request with the handshake, and so save a round trip. Each of the 16,384 latest sessions of an address is accepted once, so that a copy of early data has no effect; a reload or restart removes them, and clients then wait for the handshake. Methods other than GET, HEAD, OPTIONS and TRACE get 425 (RFC 8470), after which clients repeat the request. Handlers and origins get `Early-Data: 1`, and may answer 425, too. Not at addresses with `client_ca`.",
         ),
         KeyReference::with_default(
             "helpers",

@@ -41,7 +41,8 @@ impl EarlyServer {
             place.site("a", "", &route)
         );
         let server = TestServer::run(PROGRAM, &place.folder, &config);
-        let cipher = QuicClientCipher::tls(connector(&place, 8).for_quic_with_early_data());
+        let cipher = QuicClientCipher::tls(connector(&place, 8).for_quic_with_early_data())
+            .with_token_memory();
         let started = EarlyServer {
             place,
             server,
@@ -93,6 +94,22 @@ fn safe_requests_in_early_data_are_answered_and_marked() {
             .iter()
             .all(|it| it.target != "/app/b" || it.field("Early-Data").is_none())
     );
+}
+
+#[test]
+fn early_data_of_an_unproved_address_waits_for_the_handshake() {
+    let early = EarlyServer::start();
+    let cipher = QuicClientCipher::tls(connector(&early.place, 8).for_quic_with_early_data());
+    let connect = || Http3Client::start(&cipher, early.address());
+    let mut first = connect();
+    first.wait_for_handshake();
+    assert_eq!(first.get("/app/a").body(), b"GET none");
+    first.close();
+    // With a session, but without a token.
+    let mut second = connect();
+    let upload = second.request("POST", "/app/b", b"abc");
+    assert_eq!(second.response(upload).body(), b"POST none");
+    assert_eq!(early.early_connections(), 0);
 }
 
 #[test]
