@@ -50,16 +50,19 @@ fn longer<'g>(first: &'g str, second: &'g str) -> &'g str {
     }
 }
 
-/// The globs of the paths of `/**/name…` below a folder; `None` if the texts could overlap.
+/// The globs of the paths of `/**/name…` that begin with a text; `None` if the texts could overlap.
 fn folders_below(glob: &str, outer: &str) -> Option<Vec<String>> {
-    let folder = folder_front(outer)?.strip_suffix('/')?;
+    let front = folder_front(outer)?;
+    let folder = front.strip_suffix('/').unwrap_or(front);
     let rest = glob.strip_prefix("/**").filter(|it| it.starts_with('/'))?;
     let text = rest.split('*').next()?;
     let mut ends = folder.char_indices().map(|(at, _)| &folder[at..]);
     // The slash of the folder is the first one of the text.
-    let is_separate =
-        !format!("{folder}/").contains(text) && !ends.any(|end| text.starts_with(end));
-    is_separate.then(|| vec![format!("{folder}{rest}"), format!("{folder}/**{rest}")])
+    let is_separate = !front.contains(text) && !ends.any(|end| text.starts_with(end));
+    is_separate.then(|| match front.ends_with('/') {
+        true => vec![format!("{folder}{rest}"), format!("{folder}/**{rest}")],
+        false => vec![format!("{front}**{rest}")],
+    })
 }
 
 /// The glob of the paths of `glob` that `outer` matches; `None` without an exact one.
@@ -151,6 +154,19 @@ mod tests {
             ("/ab**", "/*bc/**", &["/*bc/**"], true),
             ("/**/b/**", "/a/**", &["/a/b/**", "/a/**/b/**"], false),
             ("/**/a/b/**", "/a/**", &["/**/a/b/**"], true),
+            ("*.php", "/a**", &["/a**.php"], false),
+            ("/**/.**", "/a/**", &["/a/.**", "/a/**/.**"], false),
+            ("/**/.**", "/a**", &["/a**/.**"], false),
+            ("/a/**", "/a/private/**", &["/a/private/**"], false),
+            (
+                "/a/**secret",
+                "/a/private/**",
+                &["/a/private/**secret"],
+                false,
+            ),
+            ("/u**.php", "/up/**", &["/up/**.php"], false),
+            ("/**/private/**", "/a/private/**", &["/a/private/**"], true),
+            ("/*/x.txt", "/admin/**", &["/*/x.txt"], true),
         ] {
             let found = common_globs(&PathGlobs::literal(one), &PathGlobs::literal(other));
             assert_eq!(found.globs, expected, "{one} {other}");

@@ -120,30 +120,6 @@ impl PathGlobs {
             ..self.clone()
         }
     }
-
-    /// The globs for paths below a prefix, for a location inside another one.
-    pub fn below(&self, prefix: &str) -> PathGlobs {
-        let folder = prefix.trim_end_matches('/');
-        let inside = |glob: &String| match glob.strip_prefix('/') {
-            // A pattern of the whole path is inside, or has nothing to do with the prefix.
-            Some(_) if glob.starts_with(prefix) || prefix == "/" => vec![glob.clone()],
-            Some(rest) => match rest.strip_prefix("**") {
-                Some(rest) if rest.starts_with('/') => {
-                    vec![format!("{folder}{rest}"), format!("{folder}/**{rest}")]
-                }
-                Some(rest) => vec![format!("{folder}/**{rest}")],
-                None => Vec::new(),
-            },
-            None if prefix == "/" => vec![glob.clone()],
-            None => vec![format!("{folder}/*{glob}")],
-        };
-        PathGlobs {
-            globs: self.globs.iter().flat_map(inside).collect(),
-            exceptions: self.exceptions.iter().flat_map(inside).collect(),
-            excepted_paths: self.excepted_paths.clone(),
-            is_wider: self.is_wider,
-        }
-    }
 }
 
 /// An expression for the paths with a hidden name (`/\.` before the look-ahead) of which each is excluded by it.
@@ -441,14 +417,5 @@ mod tests {
         for regex in ["(?<=a)b", "(", r"^/(a)\1", &"(a|b)".repeat(8)] {
             assert_eq!(PathGlobs::from_regex(regex), None, "{regex}");
         }
-    }
-
-    #[test]
-    fn nested_globs_stay_below_their_prefix() {
-        let php = PathGlobs::from_regex(r"\.php$").expect("globs");
-        assert_eq!(php.below("/app/").globs, ["/app/**.php"]);
-        assert_eq!(php.below("/").globs, ["*.php"]);
-        let dots = PathGlobs::from_regex(r"/\.").expect("globs");
-        assert_eq!(dots.below("/app").globs, ["/app/.**", "/app/**/.**"]);
     }
 }

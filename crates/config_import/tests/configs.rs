@@ -170,7 +170,7 @@ fn snippet_without_a_server_becomes_a_site() {
     let import = nginx::import_text(text, Path::new("snippet.conf")).expect("a snippet");
     assert_eq!(import.report.counts().by_hand, 0, "{}", import.report);
     let config = config(&import);
-    assert_eq!(config.sites[0].routes[0].pattern.to_string(), "/a/**.php");
+    assert_eq!(config.sites[0].routes[0].pattern.to_string(), "/a**.php");
     assert_eq!(config.sites[0].aliases[0].path, "/a");
 }
 

@@ -6,8 +6,8 @@
 use super::level::Translation;
 use super::locations::{Location, LocationRank};
 use super::servers::Server;
+use crate::common_globs::common_globs;
 use crate::path_globs::PathGlobs;
-use crate::path_overlap::may_overlap;
 use crate::report::DirectiveOutcome;
 
 /// Gives excluded paths to the locations that answer them, and refuses a location if Lowroad can't express that.
@@ -53,7 +53,7 @@ fn answering_locations(server: &Server, index: usize) -> Option<Vec<Location>> {
     for location in lower {
         let mut globs = Vec::new();
         for exception in &excluding.exceptions {
-            globs.extend(common_globs(&location.globs, exception)?);
+            globs.extend(excepted_globs(&location.globs, exception)?);
         }
         if globs.is_empty() {
             continue;
@@ -98,27 +98,13 @@ fn front(glob: &str) -> Option<&str> {
 }
 
 /// Globs for the paths of `globs` that `exception` matches, too; `None` without an equal.
-fn common_globs(globs: &PathGlobs, exception: &str) -> Option<Vec<String>> {
-    let single = PathGlobs::literal(exception);
-    let mut common = Vec::new();
-    for glob in &globs.globs {
-        if !may_overlap(&PathGlobs::literal(glob), &single) {
-            continue;
-        }
-        let outer = front(glob);
-        let folder = front(exception);
-        common.push(match (outer, folder) {
-            _ if glob == exception => glob.clone(),
-            (Some(outer), _) if exception.starts_with(outer) => exception.to_string(),
-            (_, Some(folder)) if glob.starts_with(folder) => glob.clone(),
-            // A pattern of names is one of all folders.
-            (_, Some(folder)) if glob.starts_with('*') => {
-                format!("{folder}**{}", glob.trim_start_matches('*'))
-            }
-            _ => return None,
-        });
-    }
-    Some(common)
+fn excepted_globs(globs: &PathGlobs, exception: &str) -> Option<Vec<String>> {
+    let own = PathGlobs {
+        globs: globs.globs.clone(),
+        ..PathGlobs::default()
+    };
+    let common = common_globs(&own, &PathGlobs::literal(exception));
+    (!common.is_wider).then_some(common.globs)
 }
 
 /// A location for a part of its paths.

@@ -205,15 +205,18 @@ fn location_paths(directive: &Directive, outer: Option<&Location>) -> Option<Loc
         "~" | "~*" => {
             let globs = PathGlobs::from_regex(text)?;
             match outer {
-                Some(outer) if outer.is_regex() => {
+                Some(outer) => {
                     ignores_case |= outer.ignores_case;
                     let globs = match ignores_case {
                         true => (globs.to_lowercase(), outer.globs.to_lowercase()),
                         false => (globs, outer.globs.clone()),
                     };
-                    (outer.rank, within(globs.0, &globs.1))
+                    let rank = match outer.is_regex() {
+                        true => outer.rank,
+                        false => LocationRank::Nested,
+                    };
+                    (rank, within(globs.0, &globs.1))
                 }
-                Some(outer) => (LocationRank::Nested, globs.below(&outer.text)),
                 None => (LocationRank::Regex, globs),
             }
         }
@@ -243,7 +246,7 @@ fn location_paths(directive: &Directive, outer: Option<&Location>) -> Option<Loc
     })
 }
 
-/// The globs of an expression inside of another one, which must find the path, too.
+/// The globs of an expression inside of another location, which must have the path, too.
 fn within(globs: PathGlobs, outer: &PathGlobs) -> PathGlobs {
     let mut common = common_globs(&globs, outer);
     common.exceptions = [&*globs.exceptions, &*outer.exceptions].concat();
