@@ -267,7 +267,7 @@ fn index_folders(server: &Server, location: &Location) -> Vec<String> {
     let files = open.flat_map(|it| &it.globs.globs);
     let names = index_names(server);
     if is_route_index_only(server, location, &names) {
-        return vec![path_table("/$")];
+        return other_folders(location).into_iter().collect();
     }
     let is_index = |file: &&String| {
         let name = file.rsplit('/').next().unwrap_or_default();
@@ -283,6 +283,26 @@ fn index_folders(server: &Server, location: &Location) -> Vec<String> {
     folders
         .map(|folder| path_table(&format!("^{}$", regex_syntax::escape(folder))))
         .collect()
+}
+
+/// The table of the folders that don't end like the names of a location: with a slash behind its name, a script still runs.
+/// `None` unless all names have one ending.
+fn other_folders(location: &Location) -> Option<String> {
+    let [glob] = &location.globs.globs[..] else {
+        return None;
+    };
+    let name = glob.strip_prefix('*').filter(|it| it.is_ascii())?;
+    let mut ends = vec!["^".to_string()];
+    for (at, character) in name.char_indices() {
+        let rest = &name[at + 1..];
+        // A slash before the rest begins a shorter name; two slashes are one.
+        let slash = if rest.is_empty() { "/" } else { "" };
+        let rest = regex_syntax::escape(rest);
+        ends.push(format!("[^{character}{slash}]{rest}"));
+    }
+    let case = if location.ignores_case { "(?i)" } else { "" };
+    let is_plain = !name.contains(['*', '/', '^', '[', ']', '-', '&', '~', '\\']);
+    is_plain.then(|| path_table(&format!("{case}(?:{})/$", ends.join("|"))))
 }
 
 /// Whether a location has the index files of routes, and no folder has one: neither nginx nor a route looks for it there.
