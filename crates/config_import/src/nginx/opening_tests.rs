@@ -282,3 +282,102 @@ fn inner_expressions_open_no_longer_prefix() {
         rules("location / { location ~ \\.txt$ { allow all; } } location /priv/ { deny all; }");
     assert_eq!(rules, ["/priv/** Deny(403)"]);
 }
+
+#[test]
+fn expressions_inside_of_prefixes_keep_their_protection() {
+    for (locations, expected) in [
+        (
+            r#"location /a/private/ { location ~ "^/a/" { deny all; } }"#,
+            &["/a/private/** Deny(403)"][..],
+        ),
+        (
+            r#"location /a/private/ { location ~ "/private/" { deny all; } }"#,
+            &["/a/private/** Deny(403)"],
+        ),
+        (
+            r"location /admin/ { location ~ ^/[a-z]+/x\.txt$ { deny all; } }",
+            &["/*/x.txt Deny(403)"],
+        ),
+        (
+            "location /a/private { location ~ ^/a/p { deny all; } }",
+            &["/a/private** Deny(403)"],
+        ),
+        (
+            "location /a/b/ { location ~* ^/a/B/x { deny all; } }",
+            &["(?i)/a/b/x** Deny(403)"],
+        ),
+        (
+            "location ^~ /a/private/ { location ~ ^/a/.*secret$ { deny all; } }",
+            &["/a/private/**secret Deny(403)"],
+        ),
+        (
+            r#"location /x { location ~ "\.(php|bak)$" { deny all; } }"#,
+            &["/x**.php Deny(403)", "/x**.bak Deny(403)"],
+        ),
+        (
+            "location /priv { location ~ secret { return 404; } }",
+            &["/**secret** Deny(404)"],
+        ),
+    ] {
+        assert_eq!(rules(locations), expected, "{locations}");
+    }
+    let php = r"location ^~ /up/ { location ~ ^/u.*\.php$ { fastcgi_pass 127.0.0.1:9000; } }";
+    let (sites, import) = import(&format!(
+        "server {{ listen 80; server_name a.example; root /srv; {php} }}"
+    ));
+    let routes = sites[0].routes.iter();
+    let routes: Vec<String> = routes.map(|it| it.pattern.to_string()).collect();
+    assert_eq!(routes, ["/up/**.php"], "{}", import.text);
+}
+
+#[test]
+fn paths_that_an_expression_excludes_stay_closed() {
+    let (sites, import) = import(
+        r#"server { listen 80; server_name a.example; root /srv; location ~ "^/(?!a/)" { } location ~ secret { deny all; } }"#,
+    );
+    let allowed = sites[0].access.iter();
+    let allowed = allowed.filter(|it| matches!(it.action, lowroad_config::RuleAction::Allow));
+    for rule in allowed {
+        assert!(!rule.conditions.is_empty(), "{}", import.text);
+    }
+}
+
+#[test]
+fn rewrites_of_internal_locations_open_nothing() {
+    for rewrite in [
+        "location /dl/ { internal; rewrite ^/dl/(.*)$ /private/$1 break; }",
+        "location ^~ /a/ { internal; rewrite ^ /private/secret break; }",
+    ] {
+        let (sites, import) = import(&format!(
+            "server {{ listen 80; server_name a.example; root /srv; {rewrite} location /private/ {{ deny all; }} }}"
+        ));
+        assert!(sites[0].rewrites.is_empty(), "{}", import.text);
+    }
+}
+
+#[test]
+fn refused_scripts_do_not_run_with_a_slash_behind_their_name() {
+    for refusal in ["deny all;", "return 403;"] {
+        let (sites, import) = import(&format!(
+            "server {{ listen 80; server_name a.example; root /srv; index index.html; \
+             location ~ \\.php$ {{ {refusal} fastcgi_pass 127.0.0.1:9000; }} }}"
+        ));
+        assert_eq!(sites[0].access[0].conditions.exceptions.len(), 1);
+        let expression = "$path=~(?:^|[^.]php|[^p]hp|[^h]p|[^p/])/$";
+        assert!(import.text.contains(expression), "{}", import.text);
+    }
+    let excepted = lowroad_config::PathExpression::parse("(?:^|[^.]php|[^p]hp|[^h]p|[^p/])/$");
+    let excepted = excepted.expect("an expression");
+    for (path, is_excepted) in [
+        ("/", true),
+        ("/a/", true),
+        ("/php/", true),
+        ("/hp/", true),
+        ("/xphp/", true),
+        ("/x.php/", false),
+        ("/a/.php/", false),
+        ("/x.php", false),
+    ] {
+        assert_eq!(excepted.is_match(path.as_bytes()), is_excepted, "{path}");
+    }
+}

@@ -74,6 +74,13 @@ fn write_location_changes(
         _ => location.kept_folder(index),
     };
     for change in &location.content.changes {
+        // A rewrite would apply before the refusal of the internal path.
+        if location.content.is_internal && location.settings.access.is_closed() {
+            let way = "clients don't get internal paths: rewrite where the redirect begins";
+            let outcome = DirectiveOutcome::ByHand(way.to_string());
+            translation.report.change(change.entry, outcome);
+            continue;
+        }
         let located = LocatedChange {
             server,
             index: Some(index),

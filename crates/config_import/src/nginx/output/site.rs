@@ -26,7 +26,9 @@ pub fn close_internal_locations(server: &mut Server, translation: &mut Translati
     for index in 0..server.locations.len() {
         let location = &server.locations[index];
         let is_prefix = location.globs == PathGlobs::prefix(&location.text) && location.text != "/";
-        let is_exposed = location.content.is_internal && is_static(location) && !is_prefix;
+        // Files of rewritten paths are in another folder, to which a rewrite leads.
+        let has_alias = is_prefix && !location.keeps_files();
+        let is_exposed = location.content.is_internal && is_static(location) && !has_alias;
         if is_exposed && !is_error_page(server, location) {
             let way =
                 "its paths are refused: use an [[site.alias]] with internal = true".to_string();
