@@ -381,3 +381,29 @@ fn refused_scripts_do_not_run_with_a_slash_behind_their_name() {
         assert_eq!(excepted.is_match(path.as_bytes()), is_excepted, "{path}");
     }
 }
+
+#[test]
+fn paths_beside_the_folder_of_an_alias_are_refused() {
+    for (location, text) in [
+        ("location /a/x { internal; }", "/a/x"),
+        ("location ^~ /a/x { alias /srv/other; }", "/a/x"),
+        ("location /priv { root /alt; }", "/priv"),
+        ("location /a.b { alias /srv/other/; }", r"/a\.b"),
+    ] {
+        let (sites, import) = import(&format!(
+            "server {{ listen 80; server_name a.example; root /srv; {location} }}"
+        ));
+        let rule = &sites[0].access[0];
+        assert_eq!(rules_of(&sites[0])[0].split(' ').nth(1), Some("Deny(404)"));
+        assert_eq!(rule.conditions.variables.len(), 1, "{}", import.text);
+        let condition = format!("$path=~^{text}[^/]");
+        assert!(import.text.contains(&condition), "{}", import.text);
+        assert_eq!(sites[0].aliases.len(), 1, "{}", import.text);
+    }
+    for location in [
+        "location /a/x/ { internal; }",
+        "location /a/x { expires 1d; }",
+    ] {
+        assert!(rules(location).is_empty(), "{location}");
+    }
+}

@@ -37,7 +37,7 @@ mod site;
 use crate::origin_tables::OriginTables;
 use closed_paths::close_unsafe_paths;
 pub use origins::PassUrl;
-use site::{SiteContext, close_internal_locations, write_site};
+use site::{SiteContext, close_internal_locations, close_paths_beside_aliases, write_site};
 
 /// The configuration of all servers.
 pub fn write_config(
@@ -67,6 +67,7 @@ pub fn write_config(
         resolve_missing_files(server, translation);
         close_unsafe_paths(server, translation);
         close_internal_locations(server, translation);
+        close_paths_beside_aliases(server, translation);
     }
     let mut document = ConfigDocument::new(head);
     write_process(translation, &mut document);

@@ -6,17 +6,20 @@ use lowroad_config::PathExpression;
 
 use super::access::write_rules;
 use super::fields::{write_cache_control, write_fields};
-use super::layout::{FilePlace, SiteLayout, answers_missing_files, is_error_page, is_static};
+use super::layout::{
+    FilePlace, SiteLayout, answers_missing_files, is_error_page, is_static, site_root,
+};
 use super::redirects::write_redirects;
 use super::rewrites::write_rewrites;
 use super::routes::write_routes;
 use crate::origin_tables::OriginTables;
 
 use crate::document::{ConfigDocument, ConfigTable};
+use crate::nginx::condition_keys::ConditionKeys;
 use crate::nginx::level::Translation;
 use crate::nginx::locations::{Location, LocationRank};
 use crate::nginx::servers::Server;
-use crate::nginx::settings::LevelSettings;
+use crate::nginx::settings::{ConditionalRefusal, LevelSettings};
 use crate::path_globs::PathGlobs;
 use crate::report::DirectiveOutcome;
 use crate::toml_values::{key, list, quoted};
@@ -37,6 +40,36 @@ pub fn close_internal_locations(server: &mut Server, translation: &mut Translati
                 .change(location.entry, DirectiveOutcome::ByHand(way));
             server.locations[index].settings.access.refusal = Some(404);
         }
+    }
+}
+
+/// Refuses the paths beside the folders of aliases: `location /files` of nginx also has `/files.txt`, an alias only `/files/…`.
+pub fn close_paths_beside_aliases(server: &mut Server, translation: &mut Translation) {
+    let default_root = translation.root_path("html");
+    let root = site_root(server, &default_root);
+    for location in &mut server.locations {
+        let text = &location.text;
+        let is_prefix = location.globs == PathGlobs::prefix(text) && !text.ends_with('/');
+        let own_root = location.settings.root.as_ref().unwrap_or(&default_root);
+        let has_folder = location.content.is_internal
+            || location.content.alias.is_some()
+            || root.as_ref() != Some(own_root);
+        if !is_prefix || !has_folder || !is_static(location) {
+            continue;
+        }
+        let mut conditions = ConditionKeys::default();
+        // A redirect of a handler into the folder has the path of the client here.
+        let beside = format!("$path=~^{}[^/]", regex_syntax::escape(text));
+        conditions.require("variable", quoted(&beside));
+        let refusals = &mut location.settings.access.conditional_refusals;
+        refusals.push(ConditionalRefusal {
+            conditions,
+            status: 404,
+        });
+        let difference = "paths with more text than the folder are refused";
+        translation
+            .report
+            .note_difference(location.entry, difference);
     }
 }
 
