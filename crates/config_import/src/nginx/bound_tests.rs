@@ -92,3 +92,29 @@ fn included_files_are_files_of_a_bounded_size() {
     let fitting = folder.file("fitting.conf", &includes(2));
     assert_eq!(message(import(&fitting, None)), "");
 }
+
+#[test]
+fn other_encodings_are_refused_outside_of_comments() {
+    let folder = Folder::new("lowroad-latin");
+    let file = folder.0.join("nginx.conf");
+    let site = |comment: &[u8], path: &[u8]| {
+        [
+            b"# caf",
+            comment,
+            b"\nserver {\n location ",
+            path,
+            b" { deny all; }\n}\n",
+        ]
+        .concat()
+    };
+    let import = |bytes: &[u8]| {
+        std::fs::write(&file, bytes).expect("a file");
+        super::import(&file, None)
+    };
+    assert!(import(&site(b"\xe9", b"/a")).is_ok());
+    for path in [&b"/\xe9t"[..], b"~ \"/\xe9t\""] {
+        let error = import(&site(b"e", path)).expect_err("Latin-1");
+        assert!(error.to_string().contains(":3:"), "{error}");
+        assert!(error.to_string().contains("is not UTF-8"), "{error}");
+    }
+}

@@ -51,7 +51,7 @@ impl IncludeReader {
             ));
         }
         let bytes = self.bytes(file)?;
-        // nginx takes any bytes; other encodings occur in comments.
+        // nginx takes any bytes; other encodings occur in comments. The lexer refuses them elsewhere.
         let text = String::from_utf8_lossy(&bytes);
         let mut directives = parse(&text, file)?;
         self.expand(&mut directives, depth)?;

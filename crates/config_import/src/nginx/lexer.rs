@@ -32,6 +32,8 @@ pub enum LexError {
     OpenQuote,
     /// A character follows a closing quote directly.
     AfterQuote,
+    /// A word has bytes that are not UTF-8.
+    OtherEncoding,
 }
 
 /// Reads tokens one after the other.
@@ -75,7 +77,13 @@ impl<'t> Lexer<'t> {
             '"' | '\'' => self.quoted(first).map_err(|error| (error, start))?,
             _ => self.bare(),
         };
-        Ok(Some((token, start)))
+        // The bytes are lost, so the word would protect other paths.
+        match &token {
+            Token::Word(word) if word.contains(char::REPLACEMENT_CHARACTER) => {
+                Err((LexError::OtherEncoding, start))
+            }
+            _ => Ok(Some((token, start))),
+        }
     }
 
     /// Skips the content of a block in another language, up to and with its closing brace. Returns false at the end of

@@ -185,6 +185,7 @@ impl TreeParser<'_> {
         self.lexer.next_token().map_err(|(error, at)| {
             let message = match error {
                 LexError::OpenQuote => "a quote is not closed",
+                LexError::OtherEncoding => "is not UTF-8: convert the file",
                 LexError::AfterQuote => "a space or ; must follow the closing quote",
             };
             self.error(at, message)
