@@ -140,6 +140,9 @@ impl AdminListeners {
             Ok(socket) => socket.remove_file(),
             Err(_) => {}
         }
+        // Once the successor has ended, these sockets would accept connections that get no answer.
+        self.unix = Err("a successor has taken over".to_owned());
+        self.tcp = None;
         let mailboxes = self
             .mailboxes
             .lock()

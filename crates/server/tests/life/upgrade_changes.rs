@@ -1,6 +1,7 @@
 //! Changes by operators before, during and after an upgrade: none is lost between the two processes.
 
 use std::net::IpAddr;
+use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::thread;
 
@@ -92,6 +93,28 @@ fn denied_clients_lose_their_connections_to_draining_processes() {
     refused.wait_for_close();
     assert!(refused.received.len() < LARGE);
     let response = accepted.whole_response().expect("the whole response");
+    assert_eq!(response.body.len(), LARGE);
+}
+
+#[test]
+fn no_admin_socket_remains_with_a_process_that_drains() {
+    let folder = site();
+    folder.zeros("huge", LARGE as u64);
+    let upgradable = Upgradable::start(folder, "", "");
+    let mut client = upgradable.server.connect();
+    client.send("GET /huge HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(client.receive_once());
+    upgradable.upgrade();
+    let commands = commands(&upgradable);
+    assert!(commands.run(&["stop"]).status.success());
+    let socket = upgradable.path("admin");
+    wait_until("the end of the successor", || {
+        UnixStream::connect(&socket).is_err().then_some(())
+    });
+    let (code, text) = outcome(&commands, &["status"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("no running server"), "{text}");
+    let response = client.whole_response().expect("the whole response");
     assert_eq!(response.body.len(), LARGE);
 }
 
