@@ -15,8 +15,11 @@ count = int(sys.argv[1])
 port = 0
 sockets = []
 for kind in [socket.SOCK_STREAM, socket.SOCK_DGRAM][:count]:
-    one = socket.socket(type=kind)
-    one.bind(("127.0.0.84", port))
+    one = socket.socket(type=kind, proto=int(os.environ.get("PROTOCOL", "0")) if kind == socket.SOCK_DGRAM else 0)
+    other = "OTHER" in os.environ and kind == socket.SOCK_DGRAM
+    one.bind(("127.0.0.84", 0 if other else port))
+    if "CONNECTED" in os.environ and kind == socket.SOCK_DGRAM:
+        one.connect(("127.0.0.84", 9))
     port = one.getsockname()[1]
     if kind == socket.SOCK_STREAM:
         one.listen()
@@ -42,8 +45,8 @@ impl Drop for Activated {
     }
 }
 
-/// Starts a server with two workers and the first sockets of the supervisor.
-fn start(place: &Place, sockets: &str) -> Activated {
+/// The command of a server with two workers and the first sockets of the supervisor.
+fn command(place: &Place, sockets: &str) -> Command {
     place.certify("a", &["a.example"]);
     place.folder.file("site/short", noise(900));
     place.folder.file("site/long", noise(20 << 20));
@@ -59,6 +62,15 @@ fn start(place: &Place, sockets: &str) -> Activated {
     let mut command = Command::new("python3");
     command.args(["-c", SUPERVISOR, sockets, PROGRAM, "run", "-c"]);
     command.arg(file).stdin(Stdio::null());
+    command
+}
+
+/// Starts the server.
+fn start(place: &Place, sockets: &str) -> Activated {
+    spawn(place, command(place, sockets))
+}
+
+fn spawn(place: &Place, command: Command) -> Activated {
     Activated {
         server: TestServer::spawn(command),
         commands: StatusClient::new(PROGRAM, place.path("admin")),
@@ -113,4 +125,35 @@ fn http3_is_not_advertised_without_a_udp_socket() {
     let server = &activated.server;
     server.wait_for_error_line("systemd passes only a TCP socket there");
     assert!(!is_advertised(&place, server));
+}
+
+#[test]
+fn udp_socket_at_another_address_is_named() {
+    let place = Place::new();
+    let mut command = command(&place, "2");
+    command.env("OTHER", "1");
+    let activated = spawn(&place, command);
+    let server = &activated.server;
+    server.wait_for_error_line("systemd passes UDP sockets at other addresses: 127.0.0.84:");
+    assert!(!is_advertised(&place, server));
+}
+
+#[test]
+fn sockets_that_no_client_reaches_are_refused() {
+    // UDP-Lite has the number 136.
+    for (name, value, reason) in [
+        (
+            "CONNECTED",
+            "1",
+            "a UDP socket is connected to 127.0.0.84:9",
+        ),
+        ("PROTOCOL", "136", "a datagram socket is not one of UDP"),
+    ] {
+        let place = Place::new();
+        let output = command(&place, "2").env(name, value).output();
+        let output = output.expect("a program");
+        assert!(!output.status.success());
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(text.contains(reason), "{text}");
+    }
 }

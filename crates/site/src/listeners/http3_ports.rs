@@ -118,8 +118,21 @@ impl ListenerSet {
     fn share_adopted(&self, address: SocketAddr, workers: usize) -> io::Result<Vec<PortSockets>> {
         let mut adopted = self.adopted_datagrams.iter();
         let adopted = adopted.find(|it| it.address == address);
-        let adopted = adopted.ok_or_else(|| io::Error::other(NO_ADOPTED_SOCKET))?;
+        let adopted = adopted.ok_or_else(|| io::Error::other(self.lacks_adopted()))?;
         datagrams::distribute_adopted(adopted.socket.share()?, workers)
+    }
+
+    /// The reason for which no UDP socket of the supervisor is at an address.
+    fn lacks_adopted(&self) -> String {
+        let others = self.adopted_datagrams.iter();
+        let others: Vec<String> = others.map(|it| it.address.to_string()).collect();
+        match others.is_empty() {
+            true => NO_ADOPTED_SOCKET.to_owned(),
+            false => format!(
+                "systemd passes UDP sockets at other addresses: {}",
+                others.join(", ")
+            ),
+        }
     }
 
     /// Keeps a socket that the earlier process has passed, for the time after a reload without HTTP/3.

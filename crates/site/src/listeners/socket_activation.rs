@@ -2,7 +2,7 @@
 //! protocol.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use listenfd::ListenFd;
 use lowroad_engine::ListenerId;
 use lowroad_engine::datagram_socket::DatagramSocket;
 use lowroad_engine::listener::ListenSocket;
+use rustix::net::{ipproto, sockopt};
 use serde::{Deserialize, Serialize};
 
 /// The names of the sockets, separated by colons (sd_listen_fds_with_names(3)).
@@ -62,7 +63,7 @@ pub enum ListenerScheme {
 /// Takes the sockets that the supervisor has passed to this process.
 ///
 /// # Errors
-/// One of the sockets is neither listening nor a UDP socket.
+/// One of the sockets is neither listening nor a UDP socket for all clients.
 pub fn take() -> io::Result<ActivatedSockets> {
     // LISTEN_FDNAMES contains one name for each socket, in order.
     let names = std::env::var(NAMES_VARIABLE).unwrap_or_default();
@@ -107,8 +108,27 @@ fn take_socket(inherited: &mut ListenFd, index: usize) -> io::Result<Option<Inhe
         return Ok(socket.map(|it| listener(it.into())));
     }
     match inherited.take_udp_socket(index) {
-        Ok(socket) => Ok(socket.map(|it| InheritedSocket::Datagrams(it.into()))),
+        Ok(Some(socket)) => {
+            check_datagrams(&socket)?;
+            Ok(Some(InheritedSocket::Datagrams(socket.into())))
+        }
+        Ok(None) => Ok(None),
         Err(_) => Err(error),
+    }
+}
+
+/// Checks that any client can send datagrams to a socket: HTTP/3 would be announced, and never answered.
+///
+/// # Errors
+/// The socket is connected, or not one of UDP.
+fn check_datagrams(socket: &UdpSocket) -> io::Result<()> {
+    let refused = |reason: String| Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+    if let Ok(peer) = socket.peer_addr() {
+        return refused(format!("a UDP socket is connected to {peer}"));
+    }
+    match sockopt::socket_protocol(socket)? {
+        Some(ipproto::UDP) => Ok(()),
+        _ => refused("a datagram socket is not one of UDP".to_owned()),
     }
 }
 
