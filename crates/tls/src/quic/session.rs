@@ -290,11 +290,15 @@ impl QuicTlsSession {
         self.handshake.as_ref()?.quic_transport_parameters()
     }
 
-    /// The negotiated values: all of them once the handshake is complete, before that those that are known.
+    /// The negotiated values, once the handshake is complete; with early data, those that are known before.
     #[must_use]
     pub fn summary(&self) -> Option<Arc<HandshakeSummary>> {
-        let known = || Some(Arc::new(HandshakeSummary::new(self.handshake.as_ref()?)));
-        self.summary.clone().or_else(known)
+        let early = || {
+            let connection = self.handshake.as_ref()?;
+            self.early_keys()?;
+            Some(Arc::new(HandshakeSummary::new(connection)))
+        };
+        self.summary.clone().or_else(early)
     }
 
     /// The keys of early data: for a client that may send it, and for a server that accepts it.
