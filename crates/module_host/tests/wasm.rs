@@ -20,7 +20,7 @@ use lowroad_module_host::wasm::{RuntimeLimits, WasmModuleLimits};
 
 use support::{
     DEFAULT_LIMITS, HELLO, answer, answer_now, count, failure, handler, module, module_with_handle,
-    pending_answer, request, runtime, separate_runtime, text,
+    pending_answer, request, runtime, separate_runtime, text, waiting_answer,
 };
 
 /// The timeout of a test.
@@ -170,12 +170,12 @@ fn abandoned_calls_are_reported_to_retained_instance() {
     };
     let waiting = handler(&runtime(), &waiting(""), keep);
     let held = [
-        pending_answer(&waiting, request("/")),
-        pending_answer(&waiting, request("/")),
+        waiting_answer(&waiting, request("/")),
+        waiting_answer(&waiting, request("/")),
     ];
     assert_eq!(text(answer_now(&waiting, "/count")), "B");
     for _ in 0..20 {
-        drop(pending_answer(&waiting, request("/")));
+        drop(waiting_answer(&waiting, request("/")));
     }
     assert_eq!(text(answer_now(&waiting, "/count")), "B");
     drop(held);

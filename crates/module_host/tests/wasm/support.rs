@@ -1,9 +1,9 @@
 //! Helpers for the tests of WebAssembly modules: modules in text form, a site, requests to it.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 
 use bytes::Bytes;
 use lowroad_handler::request::{RawTarget, RequestHead};
@@ -171,14 +171,41 @@ pub fn answer_now(
         HandlerResult::Ready(answer) => return answer,
         HandlerResult::OnRuntime(answering) | HandlerResult::OnWorker(answering) => answering,
     };
-    // Time limits need a runtime, even in tests that run without one.
-    static SPARE: LazyLock<tokio::runtime::Runtime> =
-        LazyLock::new(|| tokio::runtime::Runtime::new().expect("a runtime"));
     let _entered = SPARE.enter();
     loop {
         let mut context = Context::from_waker(Waker::noop());
         if let Poll::Ready(answer) = answering.as_mut().poll(&mut context) {
             return answer;
+        }
+    }
+}
+
+/// Time limits need a runtime, even in tests that run without one.
+static SPARE: LazyLock<tokio::runtime::Runtime> =
+    LazyLock::new(|| tokio::runtime::Runtime::new().expect("a runtime"));
+
+/// Whether a future has asked to be polled again.
+#[derive(Default)]
+struct WakeFlag(AtomicBool);
+
+impl Wake for WakeFlag {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// As `pending_answer`, once the module waits. On a busy machine its first event is interrupted, and keeps the instance to
+/// itself until the future is polled again.
+pub fn waiting_answer(handler: &Arc<dyn Handler>, request: HandlerRequest) -> PendingResponse {
+    let mut answering = pending_answer(handler, request);
+    let _entered = SPARE.enter();
+    let flag = Arc::new(WakeFlag::default());
+    let waker = flag.clone().into();
+    loop {
+        let mut context = Context::from_waker(&waker);
+        assert!(answering.as_mut().poll(&mut context).is_pending());
+        if !flag.0.swap(false, Relaxed) {
+            return answering;
         }
     }
 }
