@@ -10,10 +10,7 @@ pub fn opening_keys(server: &Server, location: &Location) -> Option<ConditionKey
     if is_before_longer_prefix(server, location) {
         return None;
     }
-    let globs = &location.globs;
-    // A pattern alone would open the paths that the expression excludes.
-    let is_whole = globs.exceptions.is_empty() && globs.excepted_paths.is_none();
-    let is_exact = is_whole && exact_globs(location).is_some_and(|it| it.globs == globs.globs);
+    let is_exact = exact_globs(location).is_some_and(|it| it.globs == location.globs.globs);
     match is_exact {
         true => Some(ConditionKeys::default()),
         false => expression_keys(server, location),
