@@ -1,4 +1,4 @@
-//! Compares names with literals, ignoring case: eight bytes at a time, where the standard library compares single bytes.
+//! Compares names with literals, ignoring case: eight bytes at a time. The standard library compares single bytes.
 //!
 //! The bit that distinguishes upper from lower case is set where the expected character is a letter, and only there, so
 //! that no other byte compares equal.

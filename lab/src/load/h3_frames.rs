@@ -17,7 +17,7 @@ const HEAD_LEN_MAX: usize = 64 * 1024;
 pub(super) struct ResponseFrames {
     /// The received part of a frame header or field section.
     partial: Vec<u8>,
-    /// The rest of a frame whose payload is read as it arrives: whether it is DATA, and its length.
+    /// The rest of a frame that is read as it arrives: whether it is DATA, and its length.
     payload: Option<(bool, u64)>,
     pub status: u16,
     pub len: u64,

@@ -1,4 +1,4 @@
-//! A QUIC connection of a client, on a UDP socket of its own.
+//! A QUIC connection of a client, on its socket.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind as Io};

@@ -38,7 +38,7 @@ pub struct ProcessConfig {
     pub ticket_keys: Option<PathBuf>,
     /// Whether the kernel encrypts long files over TLS 1.3, if it can (kernel TLS). Default false.
     pub kernel_tls: bool,
-    /// Whether TLS listeners also accept HTTP/3, where UDP allows it ([`Config::has_http3`](crate::Config::has_http3)). Default true.
+    /// Whether TLS listeners also accept HTTP/3, if UDP allows it ([`Config::has_http3`](crate::Config::has_http3)). Default true.
     pub http3: bool,
     /// Whether HTTP/3 accepts early data (0-RTT) with requests of safe methods. Default false. Key `early_data`.
     pub early_data: bool,

@@ -8,6 +8,7 @@ use lowroad_engine::Exchange;
 use lowroad_handler::interim_responses::InterimSink;
 use lowroad_handler::request::{PathAlias, RawTarget, RequestExtra, RequestHead};
 use lowroad_handler::{HandlerRequest as ProgramRequest, RequestBody, SubrequestSource};
+use lowroad_http::equals_lower;
 use lowroad_http::fields::FieldLines;
 use lowroad_http::forwarding;
 use lowroad_http::preconditions::may_differ;
@@ -173,7 +174,7 @@ fn extra_of(call: &HandlerCall<'_>, exchange: &Exchange) -> RequestExtra {
 
 /// The field lines with the mark of a request in early data (RFC 8470 §5.1), which a proxy in front may have set already.
 fn with_early_data(lines: &[u8]) -> Vec<u8> {
-    let is_mark = |name: &[u8]| name.eq_ignore_ascii_case(b"early-data");
+    let is_mark = |name: &[u8]| equals_lower(name, b"early-data");
     let mut marked = validation::lines_without(lines, is_mark);
     validation::push_line(&mut marked, b"Early-Data", b"1");
     marked
@@ -230,7 +231,7 @@ fn with_trusted_forwarding_fields(
 /// The field lines with this Host in place of the client's.
 fn lines_with_host(request: &Request<'_>, host: &[u8]) -> Vec<u8> {
     let mut lines = [b"Host: ", host, b"\r\n"].concat();
-    let is_host = |name: &[u8]| name.eq_ignore_ascii_case(b"host");
+    let is_host = |name: &[u8]| equals_lower(name, b"host");
     lines.extend(validation::lines_without(request.lines(), is_host));
     lines
 }

@@ -300,7 +300,7 @@ impl Http3Client {
     }
 
     fn turn(&mut self) {
-        // A server whose check of the new path takes too long on a busy machine returns to the old port, until it gets
+        // If the check of the new path takes too long on a busy machine, the server returns to the old port, until it gets
         // another packet; this client may have none to send.
         if let Some(sent) = &mut self.rebound
             && sent.elapsed() > REBOUND_PING

@@ -11,7 +11,7 @@ use lowroad_testkit::origin::TestOrigin;
 use super::http3_client::{Http3Client, connector};
 use super::support::{PROGRAM, Place};
 
-/// A server with early data, whose origin answers with the method and with the field `Early-Data`.
+/// A server with early data. Its origin answers with the method and with the field `Early-Data`.
 struct EarlyServer {
     place: Place,
     server: TestServer,
@@ -83,7 +83,7 @@ fn safe_requests_in_early_data_are_answered_and_marked() {
     assert_eq!(client.response(first).body(), b"GET 1");
     assert_eq!(client.response(upload).status(), "425");
     assert_eq!(early.early_connections(), 1);
-    // The handshake is complete: the client repeats what came too early.
+    // The handshake is complete: the client repeats the request that was too early.
     let upload = client.request("POST", "/app/b", b"abc");
     assert_eq!(client.response(upload).body(), b"POST none");
     assert_eq!(client.get("/app/a").body(), b"GET none");
@@ -121,7 +121,7 @@ fn copies_of_early_data_have_no_effect() {
     client.close();
     let requests = early.origin.count();
     let handshakes = early.place.count("quic_handshakes");
-    // Another address, as of somebody who has seen the datagrams.
+    // An attacker has another address.
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
     socket.connect(early.address()).expect("an address");
     let wait = Some(Duration::from_millis(100));

@@ -41,7 +41,7 @@ impl TlsAcceptor {
     }
 
     /// As [`TlsAcceptor::for_quic`], and accepts early data (0-RTT). Tickets name sessions of a table, at most `sessions_max`.
-    /// Each is used once, so that early data can't be replayed (RFC 8446 §8.1). Has no effect where clients are asked for
+    /// Each is used once, so that early data can't be replayed (RFC 8446 §8.1). Has no effect if clients are asked for
     /// certificates, since a request in early data comes before the check that the certificate has not expired.
     #[must_use]
     pub fn for_quic_with_early_data(&self, sessions_max: usize) -> QuicTlsAcceptor {
@@ -113,9 +113,9 @@ impl ClientConnector {
     /// As [`ClientConnector::for_quic`], and sends early data to servers that accept it.
     #[must_use]
     pub fn for_quic_with_early_data(&self) -> QuicTlsConnector {
-        let mut config = ClientConfig::clone(&self.for_quic().0);
+        let mut config = ClientConfig::clone(self.config());
         config.enable_early_data = true;
-        QuicTlsConnector(Arc::new(config))
+        QuicTlsConnector::from_config(config)
     }
 }
 
