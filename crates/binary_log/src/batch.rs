@@ -14,6 +14,8 @@ use crate::limits::{TEXT_LEN_MAX, WORD_LEN_MAX};
 
 /// The length of a record's header.
 pub const HEADER_LEN: usize = 60;
+/// The offset of the body's length in the header. Length, time and duration are before it.
+const BODY_BYTES: usize = 20;
 /// The offset of the words' lengths in the header.
 const WORD_LENS: usize = 47;
 /// The offset of the texts' lengths in the header.
@@ -115,11 +117,7 @@ pub fn records(batch: &[u8]) -> BatchRecords<'_> {
 
 /// The number of records in a batch.
 pub fn record_count(batch: &[u8]) -> u64 {
-    let (mut rest, mut count) = (batch, 0);
-    while let Some(record) = take_record(&mut rest) {
-        count += u64::from(!record.is_empty());
-    }
-    count
+    records(batch).map(|_| 1).sum()
 }
 
 /// An iterator over the records of a batch.
@@ -135,62 +133,91 @@ impl<'b> BatchRecords<'b> {
 }
 
 impl<'b> Iterator for BatchRecords<'b> {
-    type Item = AccessEntry<'b>;
+    type Item = BatchRecord<'b>;
 
-    fn next(&mut self) -> Option<AccessEntry<'b>> {
-        take_record(&mut self.rest).and_then(entry)
+    #[inline]
+    fn next(&mut self) -> Option<BatchRecord<'b>> {
+        let len = u32::from_le_bytes(*self.rest.first_chunk()?) as usize;
+        // With a length of 0 the iteration would never end.
+        let (record, rest) = self.rest.split_at_checked(len.max(HEADER_LEN))?;
+        self.rest = rest;
+        Some(BatchRecord(record))
     }
 }
 
-fn take_record<'b>(rest: &mut &'b [u8]) -> Option<&'b [u8]> {
-    let len = u32::from_le_bytes(*rest.first_chunk()?) as usize;
-    // With a length of 0 the loop of `record_count` would never end.
-    let (record, after) = rest.split_at_checked(len.max(HEADER_LEN))?;
-    *rest = after;
-    Some(record)
-}
+/// An encoded record: a header and its texts.
+#[derive(Clone, Copy)]
+pub struct BatchRecord<'b>(&'b [u8]);
 
-fn entry(record: &[u8]) -> Option<AccessEntry<'_>> {
-    let (header, mut rest) = record.split_first_chunk::<HEADER_LEN>()?;
-    let number = |at: usize| {
-        let bytes = header[at..].first_chunk().expect("8 bytes follow");
+impl<'b> BatchRecord<'b> {
+    /// The encoded record.
+    pub fn bytes(self) -> &'b [u8] {
+        self.0
+    }
+
+    /// As in [`AccessEntry`].
+    #[inline]
+    pub fn unix_ms(self) -> u64 {
+        self.number(4)
+    }
+
+    /// As in [`AccessEntry`].
+    #[inline]
+    pub fn duration_us(self) -> u64 {
+        self.number(12)
+    }
+
+    /// Whether two records differ at most in time and duration.
+    #[inline]
+    pub fn repeats(self, other: BatchRecord<'_>) -> bool {
+        self.0[BODY_BYTES..] == other.0[BODY_BYTES..]
+    }
+
+    /// The record; None if its lengths contradict each other.
+    pub fn entry(self) -> Option<AccessEntry<'b>> {
+        let (header, mut rest) = self.0.split_first_chunk::<HEADER_LEN>()?;
+        let mut take = |len: usize| -> Option<&[u8]> {
+            let (part, after) = rest.split_at_checked(len)?;
+            rest = after;
+            Some(part)
+        };
+        // The parts have no separators: each begins where the one before ends, in the order of `append_record`.
+        let word_lens = [0, 1, 2].map(|number| usize::from(header[WORD_LENS + number]));
+        // One check for all words.
+        let words = std::str::from_utf8(take(word_lens.iter().sum())?).ok()?;
+        let (outcome, words) = words.split_at_checked(word_lens[0])?;
+        let (level, tls) = words.split_at_checked(word_lens[1])?;
+        let mut texts = [&b""[..]; 5];
+        for (number, text) in texts.iter_mut().enumerate() {
+            let at = TEXT_LENS + 2 * number;
+            *text = take(u16::from_le_bytes([header[at], header[at + 1]]).into())?;
+        }
+        let [user, line, host, referer, user_agent] = texts;
+        let address: [u8; 16] = *header[28..].first_chunk()?;
+        Some(AccessEntry {
+            // The field has room for IPv6, so IPv4 addresses were mapped and return to four bytes here.
+            peer: Ipv6Addr::from(address).to_canonical(),
+            user,
+            unix_ms: self.unix_ms(),
+            line,
+            host,
+            status: u16::from_le_bytes([header[44], header[45]]),
+            body_bytes: self.number(BODY_BYTES),
+            whole: header[46] & WHOLE != 0,
+            referer,
+            user_agent,
+            duration_us: self.duration_us(),
+            outcome,
+            level,
+            tls,
+        })
+    }
+
+    #[inline]
+    fn number(self, at: usize) -> u64 {
+        let bytes = self.0[at..].first_chunk().expect("8 bytes follow");
         u64::from_le_bytes(*bytes)
-    };
-    let mut take = |len: usize| -> Option<&[u8]> {
-        let (part, after) = rest.split_at_checked(len)?;
-        rest = after;
-        Some(part)
-    };
-    // The parts have no separators: each begins where the one before ends, in the order of `append_record`.
-    let word_lens = [0, 1, 2].map(|number| usize::from(header[WORD_LENS + number]));
-    // One check for all words.
-    let words = std::str::from_utf8(take(word_lens.iter().sum())?).ok()?;
-    let (outcome, words) = words.split_at_checked(word_lens[0])?;
-    let (level, tls) = words.split_at_checked(word_lens[1])?;
-    let mut texts = [&b""[..]; 5];
-    for (number, text) in texts.iter_mut().enumerate() {
-        let at = TEXT_LENS + 2 * number;
-        *text = take(u16::from_le_bytes([header[at], header[at + 1]]).into())?;
     }
-    let [user, line, host, referer, user_agent] = texts;
-    let address: [u8; 16] = *header[28..].first_chunk()?;
-    Some(AccessEntry {
-        // The field has room for IPv6, so IPv4 addresses were mapped and return to four bytes here.
-        peer: Ipv6Addr::from(address).to_canonical(),
-        user,
-        unix_ms: number(4),
-        line,
-        host,
-        status: u16::from_le_bytes([header[44], header[45]]),
-        body_bytes: number(20),
-        whole: header[46] & WHOLE != 0,
-        referer,
-        user_agent,
-        duration_us: number(12),
-        outcome,
-        level,
-        tls,
-    })
 }
 
 fn truncated(text: &[u8], len_max: usize) -> &[u8] {
@@ -236,7 +263,7 @@ mod tests {
         }
         assert_eq!(record_count(&batch), 3);
         for record in records(&batch) {
-            append_record(&record, &mut again);
+            append_record(&record.entry().expect("an entry"), &mut again);
         }
         assert_eq!(again, batch);
         // An incomplete record is not read.
@@ -265,10 +292,45 @@ mod tests {
     }
 
     #[test]
+    fn repetition_ignores_time_and_duration_only() {
+        let first = entry(b"GET / HTTP/1.1");
+        let later = AccessEntry {
+            unix_ms: 1,
+            duration_us: 2,
+            ..first.clone()
+        };
+        let others = [
+            AccessEntry {
+                body_bytes: 6,
+                ..first.clone()
+            },
+            AccessEntry {
+                whole: false,
+                ..first.clone()
+            },
+            // The texts together are equal, but not the lengths.
+            AccessEntry {
+                line: b"GET / HTTP/1.1e",
+                host: b"xample.com",
+                ..first.clone()
+            },
+        ];
+        let repeats = |entry: &AccessEntry<'_>| {
+            let (mut one, mut other) = (Vec::new(), Vec::new());
+            append_record(&first, &mut one);
+            append_record(entry, &mut other);
+            BatchRecord(&other).repeats(BatchRecord(&one))
+        };
+        assert!(repeats(&later));
+        assert_eq!(others.each_ref().map(repeats), [false; 3]);
+    }
+
+    #[test]
     fn long_texts_are_truncated() {
         let (line, mut batch) = (vec![b'x'; 2 * TEXT_LEN_MAX], Vec::new());
         append_record(&entry(&line), &mut batch);
-        let record = records(&batch).next().expect("a record");
+        let record = records(&batch).next().and_then(BatchRecord::entry);
+        let record = record.expect("a record");
         assert_eq!(record.line.len(), TEXT_LEN_MAX);
         assert_eq!(record.user_agent, b"curl/8");
     }

@@ -3,7 +3,7 @@
 
 use lowroad_log::AccessEntry;
 
-use crate::batch;
+use crate::batch::{self, BatchRecord};
 
 /// The first byte of a line with a record.
 const MARK: u8 = b'*';
@@ -43,7 +43,8 @@ pub fn append_record_of_line(line: &[u8], batch: &mut Vec<u8>) -> bool {
         });
     }
     let mut records = batch::records(&batch[before..]);
-    let is_whole = records.next().is_some() && records.rest().is_empty();
+    let entry = records.next().and_then(BatchRecord::entry);
+    let is_whole = entry.is_some() && records.rest().is_empty();
     if !is_whole {
         batch.truncate(before);
     }

@@ -10,16 +10,18 @@ use zstd::bulk::Compressor;
 
 use self::columns::ColumnWriter;
 use self::dictionary::DictionaryHistory;
+use crate::batch::{self, BatchRecord};
 use crate::dictionaries::zstd_dictionary;
 use crate::frame::{BlockHeader, BlockKind, mask_payload};
 use crate::limits::{BLOCK_RECORDS_MAX, DICTIONARY_LEN_MAX, RAW_LEN_MAX, TEXT_LEN_MAX};
 use crate::schema::BlockSchema;
 
-/// zstd's level for blocks up to [`THOROUGH_RAW_LEN`]. The log's thread pays for it, not a worker: some ms for a block.
+/// zstd's level for short blocks. The log's thread pays for it, not a worker: some ms for a block.
 const THOROUGH_LEVEL: i32 = 12;
-/// Maximum uncompressed length of a block that is compressed with [`THOROUGH_LEVEL`]. Longer ones come from a busy
-/// server.
+/// Maximum uncompressed length of a block that is compressed with [`THOROUGH_LEVEL`].
 const THOROUGH_RAW_LEN: usize = 256 * 1024;
+/// Maximum records of such a block. Longer ones come from a busy server.
+const THOROUGH_RECORDS_MAX: u32 = 8192;
 /// zstd's level for larger blocks.
 const LEVEL: i32 = 3;
 /// Maximum uncompressed length of a block that is compressed with the dictionary's texts. Longer ones have enough
@@ -104,7 +106,30 @@ impl BlockEncoder {
     /// Adds a record to the open block.
     pub fn push(&mut self, entry: &AccessEntry<'_>) {
         self.columns.push(entry);
-        self.history.add(entry);
+        self.history
+            .add(|history| batch::append_record(entry, history));
+    }
+
+    /// Adds an encoded record to the open block, behind `previous`. Returns false for a record that can't be decoded.
+    #[inline]
+    pub fn push_record(
+        &mut self,
+        record: BatchRecord<'_>,
+        previous: Option<BatchRecord<'_>>,
+    ) -> bool {
+        match previous.is_some_and(|previous| record.repeats(previous)) {
+            // Clients that load one resource again and again make most records of the busiest servers.
+            true => self
+                .columns
+                .push_repeated(record.unix_ms(), record.duration_us()),
+            false => match record.entry() {
+                Some(entry) => self.columns.push(&entry),
+                None => return false,
+            },
+        }
+        self.history
+            .add(|history| history.extend_from_slice(record.bytes()));
+        true
     }
 
     /// Whether the open block must be closed before another record is added.
@@ -144,7 +169,7 @@ impl BlockEncoder {
             Some(dictionary) if self.raw.len() <= SMALL_RAW_LEN => {
                 dictionary.compressor.compress(&self.raw)
             }
-            _ => compress(&mut self.plain, &self.raw),
+            _ => compress(&mut self.plain, &self.raw, record_count),
         };
         self.history.record_use(put_block(header, payload?, out));
         // After the block, so that the block itself still names the dictionary that it was encoded with.
@@ -175,7 +200,7 @@ impl BlockEncoder {
         };
         // From here on values of the dictionary are known to each block, so they are not written again.
         self.columns.freeze();
-        let payload = compress(&mut self.plain, &self.raw)?;
+        let payload = compress(&mut self.plain, &self.raw, header.record_count)?;
         self.history.record_written(put_block(header, payload, out));
         self.dictionary = Some(BlockDictionary {
             sum: crc32fast::hash(&self.raw),
@@ -203,11 +228,13 @@ impl BlockEncoder {
     }
 }
 
-fn compress(compressor: &mut Compressor<'static>, raw: &[u8]) -> io::Result<Vec<u8>> {
-    compressor.set_compression_level(match raw.len() <= THOROUGH_RAW_LEN {
-        true => THOROUGH_LEVEL,
-        false => LEVEL,
-    })?;
+fn compress(
+    compressor: &mut Compressor<'static>,
+    raw: &[u8],
+    record_count: u32,
+) -> io::Result<Vec<u8>> {
+    let is_short = raw.len() <= THOROUGH_RAW_LEN && record_count <= THOROUGH_RECORDS_MAX;
+    compressor.set_compression_level(if is_short { THOROUGH_LEVEL } else { LEVEL })?;
     compressor.compress(raw)
 }
 

@@ -11,10 +11,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use lowroad_log::LogDestination;
 use lowroad_log::writer::{self, EntryOutput, OpenOtherwise};
-use lowroad_log::{AccessEntry, LogDestination};
 
-use crate::batch::{self, record_count};
+use crate::batch::{self, BatchRecord, record_count};
 use crate::encoder::BlockEncoder;
 use crate::frame::MAGIC;
 
@@ -131,10 +131,10 @@ impl LogFiles {
         self.len > 0 && (file.read_exact(&mut start).is_err() || start != MAGIC)
     }
 
-    fn write_records(&mut self, records: &[AccessEntry<'_>]) -> u64 {
+    fn write_records(&mut self, records: &[BatchRecord<'_>]) -> u64 {
         let mut lost = 0;
         let mut blocks = Vec::new();
-        let mut rest = records.iter().peekable();
+        let mut rest = records.iter().copied().peekable();
         while rest.peek().is_some() {
             // Checked for each block, since the records of one round may exceed the length of a file.
             self.rotate_if_due();
@@ -144,12 +144,14 @@ impl LogFiles {
                 true => Ok(()),
                 false => self.encoder.begin_file(&mut blocks),
             };
-            let mut count = 0;
+            let (mut count, mut previous) = (0, None);
             while !self.encoder.is_full()
                 && let Some(record) = rest.next()
             {
-                self.encoder.push(record);
-                count += 1;
+                if self.encoder.push_record(record, previous) {
+                    previous = Some(record);
+                    count += 1;
+                }
             }
             let finished = self.encoder.finish_block(&mut blocks);
             let written = begun.and(finished).and_then(|_| self.append(&blocks));
@@ -316,7 +318,7 @@ impl EntryOutput for LogFiles {
         let mut records: Vec<_> = batch::records(&gathered).collect();
         // A record is written when its response ends; its time is the response's beginning. The runs of workers are
         // nearly sorted, which this sort is fast for.
-        records.sort_by_key(|record| record.unix_ms);
+        records.sort_by_key(|record| record.unix_ms());
         let lost = self.write_records(&records);
         drop(records);
         self.gathered = gathered;

@@ -160,6 +160,7 @@ impl WorkerAccessLog {
         record
     }
 
+    #[inline]
     fn record_details(
         &mut self,
         record: &mut AccessRecord,

@@ -240,7 +240,7 @@ fn standard(args: &IcountOptions, mix: Option<WorkloadMix>) -> anyhow::Result<Ex
     let mut chosen = chosen.map_err(|error| anyhow!("--server: {error}"))?;
     if chosen.is_empty() {
         chosen = servers::ALL.to_vec();
-        chosen.retain(|server| !server.is_proxy);
+        chosen.retain(|server| server.is_default);
     }
     if args.install {
         standard::install(&chosen)?;

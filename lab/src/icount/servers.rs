@@ -41,9 +41,10 @@ pub struct CountedServer {
     level: bool,
     /// Whether it is a bare image of the site, built by `program`, without Linux and files.
     pub is_image: bool,
-    /// Whether it is a reverse proxy for an origin server on the host's side of the network; such servers are measured
-    /// only on request.
+    /// Whether it is a reverse proxy for an origin server on the host's side of the network.
     pub is_proxy: bool,
+    /// Whether it is measured without `--server`.
+    pub is_default: bool,
     /// A mode that the server does not support, with the reason.
     unsupported: Option<(ConnectionMode, &'static str)>,
 }
@@ -63,6 +64,7 @@ const USUAL: CountedServer = CountedServer {
     level: false,
     is_image: false,
     is_proxy: false,
+    is_default: true,
     unsupported: None,
 };
 
@@ -156,8 +158,30 @@ const APACHE_COMMON: (&str, &str) = (
 const APACHE_MODULES: &str = "/usr/lib/apache2/modules";
 
 /// All servers, in the table's order.
-pub const ALL: [CountedServer; 18] = [
+pub const ALL: [CountedServer; 20] = [
     LOWROAD,
+    CountedServer {
+        name: "lowroad-log-binary",
+        program: "lowroad",
+        files: &[(
+            "etc/lowroad.toml",
+            include_str!("../../icount/lowroad-log-binary.toml"),
+        )],
+        command: "lowroad run -c /etc/lowroad.toml &",
+        is_default: false,
+        ..USUAL
+    },
+    CountedServer {
+        name: "lowroad-log-combined",
+        program: "lowroad",
+        files: &[(
+            "etc/lowroad.toml",
+            include_str!("../../icount/lowroad-log-combined.toml"),
+        )],
+        command: "lowroad run -c /etc/lowroad.toml &",
+        is_default: false,
+        ..USUAL
+    },
     CountedServer {
         name: "lowroad-ktls",
         tls: Some((
@@ -272,6 +296,7 @@ pub const ALL: [CountedServer; 18] = [
         program: "lowroad",
         command: "lowroad accelerate http://{host}:8080 --listen 0.0.0.0:80 --workers 1 &",
         is_proxy: true,
+        is_default: false,
         ..USUAL
     },
     CountedServer {
@@ -281,6 +306,7 @@ pub const ALL: [CountedServer; 18] = [
             include_str!("../../icount/nginx-proxy.conf"),
         )],
         is_proxy: true,
+        is_default: false,
         ..NGINX
     },
     CountedServer {
@@ -291,6 +317,7 @@ pub const ALL: [CountedServer; 18] = [
         )],
         command: "haproxy -f /etc/haproxy.conf &",
         is_proxy: true,
+        is_default: false,
         unsupported: None,
         ..HAPROXY
     },

@@ -79,7 +79,7 @@ pub struct CountTable {
     columns: Vec<CountColumn>,
 }
 
-const NAME: usize = 16;
+const NAME: usize = 22;
 const VERSION: usize = 10;
 const FIGURE: usize = 14;
 /// Gap between two titles.

@@ -27,12 +27,39 @@ pub struct ColumnWriter {
     body_bytes: PredictedColumn,
     /// The length of the values of the open block that the dictionary lacks.
     texts_len: usize,
+    /// The number of last records that have only a time and a duration in the columns yet.
+    repeat_count: usize,
 }
 
 impl ColumnWriter {
+    /// Adds a record that differs at most in these values from the one before it in the open block.
+    #[inline]
+    pub fn push_repeated(&mut self, unix_ms: u64, duration_us: u64) {
+        self.times_ms.push(unix_ms);
+        self.durations_us.push(duration_us);
+        self.repeat_count += 1;
+    }
+
+    /// Completes the columns of repeated records.
+    fn end_repetition(&mut self) {
+        let count = std::mem::take(&mut self.repeat_count);
+        // The record before has set the memory of each context to its own values, so all values are as predicted, and
+        // the memory stays as it is.
+        self.tables
+            .iter_mut()
+            .filter(|table| table.is_used())
+            .for_each(|table| table.repeat_last(count));
+        for column in self.predicted() {
+            column.predicted_count += count;
+        }
+    }
+
     /// Adds a record.
     #[inline]
     pub fn push(&mut self, entry: &AccessEntry<'_>) {
+        if self.repeat_count > 0 {
+            self.end_repetition();
+        }
         self.times_ms.push(entry.unix_ms);
         self.durations_us.push(entry.duration_us);
         let peer = match entry.peer.to_canonical() {
@@ -85,7 +112,8 @@ impl ColumnWriter {
     }
 
     /// Appends all columns, each behind its length.
-    pub fn put(&self, out: &mut Vec<u8>) {
+    pub fn put(&mut self, out: &mut Vec<u8>) {
+        self.end_repetition();
         let mut bytes = Vec::new();
         for column in COLUMNS {
             bytes.clear();
@@ -110,7 +138,7 @@ impl ColumnWriter {
         self.tables.iter_mut().for_each(TableColumn::freeze);
         self.texts_len = 0;
         for column in self.predicted() {
-            column.bytes.clear();
+            column.clear();
             column.memory.freeze();
         }
     }
@@ -122,7 +150,7 @@ impl ColumnWriter {
         self.tables.iter_mut().for_each(TableColumn::clear);
         self.texts_len = 0;
         for column in self.predicted() {
-            column.bytes.clear();
+            column.clear();
             column.memory.restore();
         }
     }
@@ -143,7 +171,10 @@ impl ColumnWriter {
 /// A column of numbers that another column predicts.
 #[derive(Default)]
 struct PredictedColumn {
+    /// The symbols up to the last value that differs from its prediction.
     bytes: Vec<u8>,
+    /// The number of predicted values behind them.
+    predicted_count: usize,
     memory: ContextMemory<u64>,
 }
 
@@ -151,29 +182,43 @@ impl PredictedColumn {
     #[inline]
     fn push(&mut self, value: u64, context: u32) {
         if self.memory.last_of(context) == Some(value) {
-            self.bytes.push(0);
+            self.predicted_count += 1;
             self.memory.repeat(value);
             return;
         }
-        let symbol = match self.memory.last(context) == Some(value) {
-            true => 0,
+        if self.memory.last(context) == Some(value) {
+            self.predicted_count += 1;
+        } else {
+            self.complete_bytes();
             // A count of bytes never reaches the largest number.
-            false => value.saturating_add(1),
-        };
-        put_number(symbol, &mut self.bytes);
+            put_number(value.saturating_add(1), &mut self.bytes);
+        }
         self.memory.note(context, value);
     }
 
+    /// Appends the symbol of predicted values, 0.
+    fn complete_bytes(&mut self) {
+        let count = std::mem::take(&mut self.predicted_count);
+        self.bytes.resize(self.bytes.len() + count, 0);
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.predicted_count = 0;
+    }
+
     /// Appends nothing if all values are as predicted.
-    fn put(&self, out: &mut Vec<u8>) {
-        // Symbol 0 is one zero byte, so a column of zeros is one with only right predictions.
-        if self.bytes.iter().any(|byte| *byte != 0) {
+    fn put(&mut self, out: &mut Vec<u8>) {
+        if !self.bytes.is_empty() {
+            self.complete_bytes();
             out.extend_from_slice(&self.bytes);
         }
     }
 }
 
 fn put_deltas(values: &[u64], first: u64, out: &mut Vec<u8>) {
+    // Neighbouring times differ by less than 64 ms on all but idle servers: one byte each.
+    out.reserve(values.len());
     let mut before = first;
     for value in values {
         // Times may go backwards if the clock was set, so the difference is signed.
@@ -185,8 +230,9 @@ fn put_deltas(values: &[u64], first: u64, out: &mut Vec<u8>) {
 fn put_numbers(values: &[u64], out: &mut Vec<u8>) {
     let len = |value: &u64| (u64::BITS - value.leading_zeros()).div_ceil(8);
     out.extend(values.iter().map(|value| len(value) as u8));
+    let planes = len(&values.iter().fold(0, |bits, value| bits | value));
     // zstd finds more repetitions when the high bytes, which are similar, are not mixed with the low ones.
-    for plane in 0..8 {
+    for plane in 0..planes {
         let values = values.iter().filter(|value| len(value) > plane);
         out.extend(values.map(|value| (value >> (8 * plane)) as u8));
     }

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use foldhash::fast::RandomState;
 use lowroad_log::AccessEntry;
 
-use crate::batch;
+use crate::batch::{self, BatchRecord};
 use crate::limits::DICTIONARY_RECORDS_MAX;
 use crate::line::RequestWords;
 
@@ -42,22 +42,23 @@ pub struct DictionaryHistory {
 }
 
 impl DictionaryHistory {
-    /// Adds a record of the open block, unless the block has many.
+    /// Adds a record of the open block, unless the block has many. `append` appends it to a batch.
     #[inline]
-    pub fn add(&mut self, entry: &AccessEntry<'_>) {
+    pub fn add(&mut self, append: impl FnOnce(&mut Vec<u8>)) {
         let step = (self.block_count / BLOCK_HISTORY_LEN + 1).next_power_of_two();
-        if self.block_count.is_multiple_of(step) {
-            self.add_sample(entry);
+        // `step` is a power of two, so this is its remainder without a division.
+        if self.block_count & (step - 1) == 0 {
+            self.add_sample(append);
         }
         self.block_count += 1;
     }
 
-    fn add_sample(&mut self, entry: &AccessEntry<'_>) {
+    fn add_sample(&mut self, append: impl FnOnce(&mut Vec<u8>)) {
         if self.records.len() >= HISTORY_LEN_MAX {
             // Half of it, not one record for each: a batch can only be shortened by moving the rest.
             self.remove_half();
         }
-        batch::append_record(entry, &mut self.records);
+        append(&mut self.records);
         self.record_count += 1;
         self.added_count += 1;
     }
@@ -79,7 +80,8 @@ impl DictionaryHistory {
     pub fn for_each_record(&self, mut call: impl FnMut(&AccessEntry<'_>)) {
         let mut targets = HashMap::<&[u8], u32, RandomState>::default();
         let mut peers = HashMap::<IpAddr, u32, RandomState>::default();
-        for entry in batch::records(&self.records) {
+        let entries = || batch::records(&self.records).filter_map(BatchRecord::entry);
+        for entry in entries() {
             *targets
                 .entry(RequestWords::from_line(entry.line).target)
                 .or_default() += 1;
@@ -90,7 +92,7 @@ impl DictionaryHistory {
             Some(count) if *count >= FREQUENT => std::mem::take(count) > 0,
             _ => false,
         };
-        let mut entries = batch::records(&self.records);
+        let mut entries = entries();
         let Some(first) = entries.next() else { return };
         // The latest records of a frequent target, and of a frequent client. A rare one beside would only cost bytes.
         let (mut of_target, mut of_peer) = (first.clone(), first.clone());
@@ -164,7 +166,7 @@ mod tests {
 
     fn add(history: &mut DictionaryHistory, count: usize) {
         for _ in 0..count {
-            history.add(&AccessEntry {
+            let entry = AccessEntry {
                 peer: IpAddr::from([192, 0, 2, 1]),
                 user: b"",
                 unix_ms: 0,
@@ -179,7 +181,8 @@ mod tests {
                 outcome: "hit",
                 level: "worker",
                 tls: "",
-            });
+            };
+            history.add(|records| batch::append_record(&entry, records));
         }
     }
 

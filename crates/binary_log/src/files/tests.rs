@@ -1,5 +1,7 @@
 //! Tests of the files of a binary log: links, deleted files, and two writers of one file.
 
+use lowroad_log::AccessEntry;
+
 use super::*;
 
 /// A folder that is removed at the end.
@@ -52,7 +54,9 @@ fn write(files: &mut LogFiles) {
         level: "worker",
         tls: "",
     };
-    assert_eq!(files.write_records(&[entry]), 0);
+    let mut batch = Vec::new();
+    batch::append_record(&entry, &mut batch);
+    assert_eq!(files.write(&batch) + files.end_round(), 0);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 mod samples;
 
+use lowroad_binary_log::batch;
 use lowroad_binary_log::frame::{BlockHeader, BlockKind, HEADER_LEN};
 use lowroad_binary_log::{BlockEncoder, DamageCause, LogReader, ReadEvent};
 
@@ -274,6 +275,57 @@ fn block_within_a_request_line_is_not_read() {
         assert!(
             read(&damaged, &mut draws).records.is_empty(),
             "byte {place}"
+        );
+    }
+}
+
+/// Each record is followed by records that differ in time and duration only, up to 40 of them.
+fn repeated(draws: &mut RandomDraws) -> Vec<SampleRecord> {
+    let mut records = Vec::new();
+    for _ in 0..draws.below(60) {
+        let record = SampleRecord::draw(draws);
+        for _ in 0..draws.below(40) {
+            let times = SampleRecord::draw(draws);
+            records.push(SampleRecord {
+                unix_ms: times.unix_ms,
+                duration_us: times.duration_us,
+                ..record.clone()
+            });
+        }
+    }
+    records
+}
+
+#[test]
+fn repeated_records_give_the_same_blocks_as_single_ones() {
+    for seed in 0..40 {
+        let mut draws = RandomDraws::new(seed);
+        let mut single = BlockEncoder::new(1).expect("an encoder");
+        let mut whole = BlockEncoder::new(1).expect("an encoder");
+        let (mut single_bytes, mut whole_bytes) = (Vec::new(), Vec::new());
+        let mut records = Vec::new();
+        for _ in 0..3 {
+            let block = repeated(&mut draws);
+            let mut encoded = Vec::new();
+            for record in &block {
+                single.push(&record.entry());
+                batch::append_record(&record.entry(), &mut encoded);
+            }
+            let mut previous = None;
+            for record in batch::records(&encoded) {
+                assert!(whole.push_record(record, previous), "seed {seed}");
+                previous = Some(record);
+            }
+            single
+                .finish_block(&mut single_bytes)
+                .expect("a block of single records");
+            whole.finish_block(&mut whole_bytes).expect("a block");
+            records.extend(block);
+        }
+        assert!(single_bytes == whole_bytes, "seed {seed}");
+        assert!(
+            read(&whole_bytes, &mut draws).records == records,
+            "seed {seed}"
         );
     }
 }

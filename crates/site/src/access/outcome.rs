@@ -38,22 +38,21 @@ impl RequestOutcome {
     }
 
     /// The words for this outcome.
-    pub(crate) fn words(self) -> OutcomeWords {
+    pub(crate) fn words(self) -> &'static OutcomeWords {
         match self {
-            RequestOutcome::Hit | RequestOutcome::Stored(HitKind::Hit) => HIT,
-            RequestOutcome::Miss => MISS,
-            RequestOutcome::Stored(HitKind::Fetched | HitKind::Coalesced) => FETCHED,
-            RequestOutcome::Generated => GENERATED,
-            RequestOutcome::Program | RequestOutcome::ProgramStored(_) => HANDLER,
-            RequestOutcome::Stale | RequestOutcome::Stored(HitKind::StaleIfError) => STALE,
-            RequestOutcome::Stored(HitKind::Validated) => VALIDATED,
-            RequestOutcome::Passed => PASSED,
+            RequestOutcome::Hit | RequestOutcome::Stored(HitKind::Hit) => &HIT,
+            RequestOutcome::Miss => &MISS,
+            RequestOutcome::Stored(HitKind::Fetched | HitKind::Coalesced) => &FETCHED,
+            RequestOutcome::Generated => &GENERATED,
+            RequestOutcome::Program | RequestOutcome::ProgramStored(_) => &HANDLER,
+            RequestOutcome::Stale | RequestOutcome::Stored(HitKind::StaleIfError) => &STALE,
+            RequestOutcome::Stored(HitKind::Validated) => &VALIDATED,
+            RequestOutcome::Passed => &PASSED,
         }
     }
 }
 
 /// The words that are logged for an outcome.
-#[derive(Clone, Copy)]
 pub(crate) struct OutcomeWords {
     /// How the response was produced.
     pub(crate) outcome: &'static str,
@@ -87,11 +86,11 @@ macro_rules! outcome_words {
     };
 }
 
-const HIT: OutcomeWords = outcome_words!("hit", "worker");
-const MISS: OutcomeWords = outcome_words!("miss", "worker");
-const FETCHED: OutcomeWords = outcome_words!("miss", "origin");
-const GENERATED: OutcomeWords = outcome_words!("made", "worker");
-const HANDLER: OutcomeWords = outcome_words!("made", "handler");
-const STALE: OutcomeWords = outcome_words!("stale", "worker");
-const VALIDATED: OutcomeWords = outcome_words!("revalidated", "origin");
-const PASSED: OutcomeWords = outcome_words!("pass", "origin");
+static HIT: OutcomeWords = outcome_words!("hit", "worker");
+static MISS: OutcomeWords = outcome_words!("miss", "worker");
+static FETCHED: OutcomeWords = outcome_words!("miss", "origin");
+static GENERATED: OutcomeWords = outcome_words!("made", "worker");
+static HANDLER: OutcomeWords = outcome_words!("made", "handler");
+static STALE: OutcomeWords = outcome_words!("stale", "worker");
+static VALIDATED: OutcomeWords = outcome_words!("revalidated", "origin");
+static PASSED: OutcomeWords = outcome_words!("pass", "origin");

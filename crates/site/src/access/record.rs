@@ -28,7 +28,7 @@ pub struct AccessRecord {
     pub(super) unix_ms: u64,
     pub(super) started_us: u64,
     status: u16,
-    words: OutcomeWords,
+    words: &'static OutcomeWords,
     /// The TLS version.
     tls: &'static str,
     /// Room for the header of a record of the binary log, and its words and texts, adjacent as there: such a record is

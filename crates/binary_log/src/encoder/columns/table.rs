@@ -17,7 +17,10 @@ pub struct TableColumn {
     ends: Vec<u32>,
     /// The number of values of the dictionary.
     base_len: usize,
+    /// The symbols up to the last one that differs from [`SAME`].
     symbols: Vec<u32>,
+    /// The number of [`SAME`] behind them. Most blocks have no other symbol in most columns.
+    same_count: usize,
     /// The place of the last value for each context.
     memory: ContextMemory<u32>,
 }
@@ -29,7 +32,7 @@ impl TableColumn {
         // Most values are those of the context: this saves the hash and the change of the memory.
         match self.memory.last_of(context) {
             Some(last) if self.value(last as usize) == value => {
-                self.symbols.push(SAME);
+                self.same_count += 1;
                 self.memory.repeat(last);
                 last
             }
@@ -37,12 +40,32 @@ impl TableColumn {
         }
     }
 
+    /// Whether the open block has values in this column.
+    pub fn is_used(&self) -> bool {
+        self.symbols.len() + self.same_count > 0
+    }
+
+    /// Adds the last value this many times, with its context.
+    pub fn repeat_last(&mut self, count: usize) {
+        self.same_count += count;
+    }
+
+    fn complete_symbols(&mut self) {
+        let count = std::mem::take(&mut self.same_count);
+        self.symbols.resize(self.symbols.len() + count, SAME);
+    }
+
+    fn push_symbol(&mut self, symbol: u32) {
+        self.complete_symbols();
+        self.symbols.push(symbol);
+    }
+
     /// Adds a value that is not the last one of its context.
     fn push_changed(&mut self, value: &[u8], context: u32) -> u32 {
         let last = self.memory.last(context);
         let place = match last.filter(|last| self.value(*last as usize) == value) {
             Some(last) => {
-                self.symbols.push(SAME);
+                self.same_count += 1;
                 last
             }
             None => self.push_other(value),
@@ -59,10 +82,11 @@ impl TableColumn {
 
     /// Appends the number of values that the dictionary lacks, their lengths, these values, and the symbols. Nothing, if
     /// each value is that of its context.
-    pub fn put(&self, out: &mut Vec<u8>) {
-        if self.symbols.iter().all(|symbol| *symbol == SAME) {
+    pub fn put(&mut self, out: &mut Vec<u8>) {
+        if self.symbols.is_empty() {
             return;
         }
+        self.complete_symbols();
         // A reader has the dictionary's values already, so only the later ones are written.
         put_number((self.ends.len() - self.base_len) as u64, out);
         for place in self.base_len..self.ends.len() {
@@ -75,7 +99,7 @@ impl TableColumn {
     /// Removes the records, and keeps all values as those of a dictionary.
     pub fn freeze(&mut self) {
         self.base_len = self.ends.len();
-        self.symbols.clear();
+        self.clear_symbols();
         self.memory.freeze();
     }
 
@@ -88,21 +112,27 @@ impl TableColumn {
         }
         self.bytes.truncate(self.start(self.base_len));
         self.ends.truncate(self.base_len);
-        self.symbols.clear();
+        self.clear_symbols();
         self.memory.restore();
+    }
+
+    fn clear_symbols(&mut self) {
+        self.symbols.clear();
+        self.same_count = 0;
     }
 
     fn push_other(&mut self, value: &[u8]) -> u32 {
         if let Some(place) = self.places.get(value) {
-            self.symbols.push(PLACE + place);
-            return *place;
+            let place = *place;
+            self.push_symbol(PLACE + place);
+            return place;
         }
         // A new value takes the next place, which a reader counts as well, so the symbol need not name it.
         let place = self.ends.len() as u32;
         self.places.insert(value.into(), place);
         self.bytes.extend_from_slice(value);
         self.ends.push(self.bytes.len() as u32);
-        self.symbols.push(NEW);
+        self.push_symbol(NEW);
         place
     }
 

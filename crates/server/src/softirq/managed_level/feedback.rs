@@ -4,7 +4,8 @@
 use std::io::{BufRead, BufReader, Read};
 use std::sync::Arc;
 
-use lowroad_binary_log::{batch, batch_line};
+use lowroad_binary_log::batch::{self, BatchRecord};
+use lowroad_binary_log::batch_line;
 use lowroad_log::{EntryDetails, ErrorLogger, LogProcess};
 use lowroad_site::access_sink::AccessSink;
 
@@ -68,7 +69,7 @@ impl<R: Read> LevelFeedback<R> {
     fn log(&mut self, line: &[u8], record: &mut Vec<u8>) {
         record.clear();
         batch_line::append_record_of_line(line, record);
-        for entry in batch::records(record) {
+        for entry in batch::records(record).filter_map(BatchRecord::entry) {
             let host = String::from_utf8_lossy(entry.host);
             let name = host.rsplit_once(':').map_or(&*host, |(name, _)| name);
             let sites = self.health.sites();
