@@ -124,6 +124,30 @@ fn error_pages_of_protected_locations_are_not_sent() {
 }
 
 #[test]
+fn index_files_of_a_block_add_up() {
+    let server = "index c.html d.html; index e.html;";
+    let (sites, _) = import(&format!(
+        "index a.html; server {{ listen 80; root /srv; {server} }}"
+    ));
+    assert_eq!(sites[0].index, ["c.html", "d.html", "e.html"]);
+}
+
+#[test]
+fn origins_of_existing_files_only_are_reported() {
+    for (last, is_by_hand) in [("=404", true), ("@b", true), ("", false)] {
+        let try_files = match last {
+            "" => String::new(),
+            last => format!("try_files $uri {last};"),
+        };
+        let (_, import) = import(&format!(
+            "server {{ listen 80; root /srv; location / {{ {try_files} proxy_pass http://127.0.0.1:81; }} location @b {{ proxy_pass http://127.0.0.1:82; }} }}"
+        ));
+        let by_hand = import.report.counts().by_hand;
+        assert_eq!(by_hand, usize::from(is_by_hand), "{}", import.report);
+    }
+}
+
+#[test]
 fn paths_behind_scripts_are_those_of_the_expression() {
     let php = |regex: &str| format!("location ~ {regex} {{ fastcgi_pass 127.0.0.1:9000; }}");
     assert_eq!(rules(&php("\\.php$")), ["/**.php/** Respond"]);
@@ -134,6 +158,12 @@ fn paths_behind_scripts_are_those_of_the_expression() {
     assert_eq!(rules(&php("\\.php(/|$)")), Vec::<String>::new());
     let exact = "location = /i.php { fastcgi_pass 127.0.0.1:9000; }";
     assert_eq!(rules(exact), ["/i.php/** Respond"]);
+    // A location that has some of the paths says nothing of the others.
+    for prefix in ["/x", "/q", "/x.php", "/X"] {
+        let proxied = format!("location {prefix} {{ proxy_pass http://127.0.0.1:81; }}");
+        let rules = rules(&(php("\\.php$") + &proxied));
+        assert_eq!(rules, ["/**.php/** Respond"], "{prefix}");
+    }
     // The answer for a missing file is that of the other location.
     let (sites, import) = import(&format!(
         "server {{ listen 80; root /srv; location / {{ try_files $uri /i.php?q=$uri; }} {} }}",

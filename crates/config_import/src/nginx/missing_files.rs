@@ -20,7 +20,7 @@ pub fn resolve_missing_files(server: &mut Server, translation: &mut Translation)
         let is_handled = is_origin || location.content.fastcgi.is_some();
         // A handler of missing files has the files in front of it, as in static locations.
         if is_handled && !location.content.is_missing {
-            drop_named_fallback(location, translation);
+            drop_tried_files(location, translation);
             if let Some(fallback) = location.settings.missing_fallback.take() {
                 idle.push((fallback.entry, handler_outcome(location)));
             }
@@ -104,15 +104,21 @@ fn handler_outcome(location: &Location) -> DirectiveOutcome {
     }
 }
 
-/// `try_files $uri @name` beside a handler: files that exist would go to the one handler, other paths to the other.
-fn drop_named_fallback(location: &mut Location, translation: &mut Translation) {
-    let last = location.content.try_files.as_ref();
-    let is_named = last.is_some_and(|it| it.value.last().is_some_and(|it| it.starts_with('@')));
-    if !is_named {
-        return;
-    }
+/// `try_files` beside a handler. With `@name`, files that exist would go to the one handler, other paths to the other; with
+/// `=404`, an origin would get the paths of files only. Scripts are looked for in any case.
+fn drop_tried_files(location: &mut Location, translation: &mut Translation) {
+    let try_files = location.content.try_files.as_ref();
+    let last = try_files.and_then(|it| it.value.last());
+    let way = match last.map(String::as_bytes) {
+        Some([b'@', ..]) => {
+            "the location's own handler answers all its paths: write a route with missing for the other"
+        }
+        Some([b'=', ..]) if location.content.proxy.is_some() => {
+            "the origin gets the paths of missing files, too: write a route for the paths of the files"
+        }
+        _ => return,
+    };
     if let Some(try_files) = location.content.try_files.take() {
-        let way = "the location's own handler answers all its paths: write a route with missing for the other";
         let outcome = DirectiveOutcome::ByHand(way.to_string());
         translation.report.change(try_files.entry, outcome);
     }

@@ -135,8 +135,14 @@ fn index(level: &mut Level<'_>, directive: &Directive) -> DirectiveOutcome {
         .args
         .iter()
         .filter(|name| !name.contains(['/', '$']));
-    level.settings.index = names.cloned().collect();
-    if level.settings.index.len() < directive.args.len() {
+    let names: Vec<String> = names.cloned().collect();
+    let is_complete = names.len() == directive.args.len();
+    // Several directives of a block add to each other, and replace those of the block around it.
+    if level.begins_array("index") {
+        level.settings.index.clear();
+    }
+    level.settings.index.extend(names);
+    if !is_complete {
         return DirectiveOutcome::Translated(
             "names only; a path at the end needs a rule with fallback".to_string(),
         );

@@ -48,7 +48,7 @@ fn paths_of_script(server: &Server, script: usize) -> Vec<ScriptPaths> {
 /// The paths behind a pattern of a script; `None` if nginx runs the script for them, too.
 fn paths_behind(server: &Server, script: usize, pattern: &str) -> Option<ScriptPaths> {
     let location = &server.locations[script];
-    let sample = sample_below(pattern);
+    let sample = sample_below(pattern, unused_name(server));
     let is_own = finds_path(location, &sample);
     if pattern.ends_with("**") || (is_own && !looks_for_path(location)) {
         return None;
@@ -155,10 +155,22 @@ fn finds_path(location: &Location, path: &str) -> bool {
     regex.map_or(true, |it| it.is_match(path.as_bytes()))
 }
 
-/// A path behind a script of a pattern.
-fn sample_below(pattern: &str) -> String {
+/// A name of one letter that no location begins after a slash. A sample with another one could be in a location that has
+/// only some of the paths.
+fn unused_name(server: &Server) -> &'static str {
+    let is_used = |name: &str| {
+        let start = format!("/{name}");
+        let mut locations = server.locations.iter();
+        locations.any(|it| it.text.to_ascii_lowercase().contains(&start))
+    };
+    let names = ["x", "q", "z", "j", "k", "v", "w", "y", "u", "o", "e", "n"];
+    names.into_iter().find(|it| !is_used(it)).unwrap_or("x")
+}
+
+/// A path behind a script of a pattern, with this name in place of wildcards.
+fn sample_below(pattern: &str, name: &str) -> String {
     let glob = pattern.trim_start_matches("(?i)");
-    let name = glob.replace("**", "x").replace('*', "x");
+    let name = glob.replace("**", name).replace('*', name);
     match name.starts_with('/') {
         true => format!("{name}/y"),
         false => format!("/{name}/y"),
@@ -207,7 +219,7 @@ mod tests {
             ),
             ("/a/**.php", "/a/x.php/y", "/a/**.php/**", r"^/a/.*\.php/"),
         ] {
-            assert_eq!(sample_below(pattern), sample);
+            assert_eq!(sample_below(pattern, "x"), sample);
             assert_eq!(pattern_below(pattern), below);
             assert_eq!(regex_below(pattern), regex);
         }
