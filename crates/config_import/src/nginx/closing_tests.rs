@@ -148,6 +148,25 @@ fn origins_of_existing_files_only_are_reported() {
 }
 
 #[test]
+fn origins_of_expressions_get_no_paths_behind_their_names() {
+    let routes = |regex: &str| {
+        let (sites, import) = import(&format!(
+            "server {{ listen 80; root /srv; location ~* {regex} {{ proxy_pass http://127.0.0.1:81; }} }}"
+        ));
+        let pattern = sites[0].routes[0].pattern.clone();
+        // A relative pattern also takes the paths behind the names.
+        assert!(pattern.is_absolute(), "{}", import.text);
+        pattern
+    };
+    let txt = routes("\\.txt$");
+    assert!(
+        [&b"/x.txt"[..], b"/a/b/x.TXT"].map(|it| txt.matches(&it.to_ascii_lowercase()))
+            == [true; 2]
+    );
+    assert!(!txt.matches(b"/x.txt/admin"));
+}
+
+#[test]
 fn paths_behind_scripts_are_those_of_the_expression() {
     let php = |regex: &str| format!("location ~ {regex} {{ fastcgi_pass 127.0.0.1:9000; }}");
     assert_eq!(rules(&php("\\.php$")), ["/**.php/** Respond"]);

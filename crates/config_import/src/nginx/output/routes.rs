@@ -111,6 +111,19 @@ pub fn named_handler<'s>(server: &'s Server, location: &Location) -> Option<&'s 
     (named.content.proxy.is_some() || named.content.fastcgi.is_some()).then_some(named)
 }
 
+/// A pattern of names as a pattern of whole paths.
+fn whole_path(pattern: String) -> String {
+    let (flags, glob) = match pattern.strip_prefix("(?i)") {
+        Some(glob) => ("(?i)", glob),
+        None => ("", &*pattern),
+    };
+    match (glob.strip_prefix('/'), glob.strip_prefix('*')) {
+        (Some(_), _) => pattern,
+        (None, Some(ending)) => format!("{flags}/**{}", ending.trim_start_matches('*')),
+        (None, None) => format!("{flags}/**/{glob}"),
+    }
+}
+
 struct RouteWriter<'s> {
     server: &'s Server,
     location: &'s Location,
@@ -134,7 +147,13 @@ impl RouteWriter<'_> {
         let is_regex = self.location.globs != PathGlobs::prefix(&self.location.text)
             && self.location.rank != LocationRank::Exact;
         let mut comment = is_regex.then_some(self.location.comment.as_str());
+        let is_script = self.handler.content.fastcgi.is_some();
         let tables = handler_patterns(self.location).into_iter().map(|pattern| {
+            // Behind the name of a script its path goes on, but the paths behind others are those of other locations.
+            let pattern = match is_script {
+                true => pattern,
+                false => whole_path(pattern),
+            };
             let table =
                 ConfigTable::new("[[site.route]]").comment(comment.take().unwrap_or_default());
             let table = table.entry(entry).key("pattern", quoted(&pattern));
