@@ -36,6 +36,7 @@ use forwarded_client::AmbiguousForwarding;
 pub use forwarded_client::{DirectPeer, ForwardedClient};
 use passwords::PasswordFile;
 pub use protected_fields::is_protected;
+pub use rule_index::CandidateRules;
 use rule_index::RuleIndex;
 pub use token_fault::TokenFault;
 use tokens::{TokenKeySet, TokenVerifier};
@@ -135,12 +136,6 @@ impl AccessPolicy {
         forwarded_client::read(&self.trusted_proxies, self.client_field, sender, request)
     }
 
-    /// Whether a rule may apply to this path for some client. If so, a level that does not know the rules must not
-    /// answer.
-    pub fn has_rule_for(&self, matches: &PathMatches<'_>) -> bool {
-        self.index.has_access_rule(matches)
-    }
-
     /// Whether a path matches the pattern of rule `number`.
     pub fn has_pattern(&self, number: usize, matches: &PathMatches<'_>) -> bool {
         self.index.has_pattern(number, matches)
@@ -157,23 +152,28 @@ impl AccessPolicy {
         matches: &PathMatches<'_>,
         facts: ConditionInput<'_>,
     ) -> Option<(&AccessRule, &str)> {
-        let mut rules = self.rules_for(matches, facts);
-        rules.find_map(|(_, rule)| match &rule.config.action {
+        let numbers = self.candidates(matches, &facts).numbers.into_iter();
+        let mut rules = numbers.filter_map(|number| self.met_rule(number, &facts));
+        rules.find_map(|rule| match &rule.config.action {
             RuleAction::Fallback(to) => Some((rule, to.as_str())),
             _ => None,
         })
     }
 
-    /// The rules that match a request, in order, with their numbers.
-    pub fn rules_for(
+    /// The rules whose pattern, methods and addresses match a request.
+    pub fn candidates(
         &self,
         matches: &PathMatches<'_>,
-        facts: ConditionInput<'_>,
-    ) -> impl Iterator<Item = (usize, &AccessRule)> {
-        let numbers = self.index.rules(matches, &facts).into_iter();
-        let rules = numbers.filter_map(|number| Some((number, self.rules.get(number)?)));
+        facts: &ConditionInput<'_>,
+    ) -> CandidateRules {
+        self.index.candidates(matches, facts)
+    }
+
+    /// The rule with a number, if all of its conditions hold.
+    pub fn met_rule(&self, number: usize, facts: &ConditionInput<'_>) -> Option<&AccessRule> {
+        let rule = self.rules.get(number)?;
         // The index knows methods and addresses only.
-        rules.filter(move |(_, rule)| rule.conditions.is_met(&facts))
+        rule.conditions.is_met(facts).then_some(rule)
     }
 
     /// The request fields that authentication sets.

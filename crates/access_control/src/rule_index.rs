@@ -18,6 +18,16 @@ pub(super) struct RuleIndex {
     by_address: PrefixMap<usize>,
 }
 
+/// The rules that may apply to a request.
+#[derive(Default)]
+pub struct CandidateRules {
+    /// Their numbers, in ascending order.
+    pub numbers: Vec<usize>,
+    /// Whether a rule other than a fallback may apply to the path for some client. If so, a level that does not know the
+    /// rules must not answer.
+    pub is_for_some_client: bool,
+}
+
 /// The rules without addresses that have one pattern.
 #[derive(Clone, Default)]
 struct PatternRules {
@@ -27,6 +37,8 @@ struct PatternRules {
     by_method: HashMap<String, Vec<usize>>,
     /// Whether the pattern has any rule other than a fallback.
     has_access_rule: bool,
+    /// Whether the pattern has rules with addresses, which are found by them.
+    has_addresses: bool,
 }
 
 impl PatternRules {
@@ -40,13 +52,12 @@ impl PatternRules {
         }
     }
 
-    /// The rules for a method. For HEAD this includes the rules for GET; a rule for both occurs twice.
+    /// The rules with a method. For HEAD this includes the rules for GET; a rule for both occurs twice.
     fn for_method(&self, method: Method) -> impl Iterator<Item = &usize> {
         let is_head = method == Method::Head;
         let get_rules = is_head.then(|| self.by_method.get("GET")).flatten();
         let method_rules = self.by_method.get(method.as_str()).into_iter();
-        let method_rules = method_rules.chain(get_rules).flatten();
-        self.for_any_method.iter().chain(method_rules)
+        method_rules.chain(get_rules).flatten()
     }
 }
 
@@ -65,8 +76,9 @@ impl RuleIndex {
                 !matches!(rule.action, config::RuleAction::Fallback(_));
             // A rule with addresses is found only by its addresses, which are more selective than its pattern.
             let conditions = &rule.conditions;
-            if conditions.addresses.is_empty() {
-                pattern_rules.insert(number, &conditions.methods);
+            match conditions.addresses.is_empty() {
+                true => pattern_rules.insert(number, &conditions.methods),
+                false => pattern_rules.has_addresses = true,
             }
             for prefix in &conditions.addresses {
                 index.by_address.insert(prefix, number);
@@ -89,35 +101,39 @@ impl RuleIndex {
         pattern.map_or(FormSet::default(), |index| matches.access_forms(*index))
     }
 
-    /// Whether a path matches a rule other than a fallback, for some client.
-    pub(super) fn has_access_rule(&self, matches: &PathMatches<'_>) -> bool {
-        let mut found = matches.access_patterns();
-        found.any(|pattern| self.by_pattern[pattern].has_access_rule)
-    }
-
-    /// The rules for a path, and for the method or the client's address, in ascending order. Other conditions are not
-    /// considered.
-    pub(super) fn rules(
+    /// The rules for a path, and for the method or the client's address. Other conditions are not considered.
+    pub(super) fn candidates(
         &self,
         matches: &PathMatches<'_>,
         facts: &ConditionInput<'_>,
-    ) -> Vec<usize> {
-        let mut rules = Vec::new();
-        let mut found = matches.access_patterns().peekable();
-        // In the common case, no rule matches the path, and no look-up by address is needed.
-        if found.peek().is_none() {
-            return rules;
+    ) -> CandidateRules {
+        let mut found = CandidateRules::default();
+        let mut has_addresses = false;
+        for pattern in matches.access_patterns() {
+            let of_pattern = &self.by_pattern[pattern];
+            found.is_for_some_client |= of_pattern.has_access_rule;
+            has_addresses |= of_pattern.has_addresses;
+            found.numbers.extend_from_slice(&of_pattern.for_any_method);
+            if !of_pattern.by_method.is_empty() {
+                let for_method = of_pattern.for_method(facts.request.method);
+                found.numbers.extend(for_method);
+            }
         }
-        for pattern in found {
-            rules.extend(self.by_pattern[pattern].for_method(facts.request.method));
+        // No look-up by address for the many sites that have no such rules.
+        if has_addresses {
+            for number in self.by_address.get(facts.client) {
+                if self.has_pattern(*number, matches) {
+                    found.numbers.push(*number);
+                }
+            }
         }
-        let for_address = self.by_address.get(facts.client).copied();
-        rules.extend(for_address.filter(|number| self.has_pattern(*number, matches)));
-        // Rules are applied in the configured order.
-        rules.sort_unstable();
-        // A rule occurs repeatedly if several of its address prefixes or methods match.
-        rules.dedup();
-        rules
+        if found.numbers.len() > 1 {
+            // Rules are applied in the configured order.
+            found.numbers.sort_unstable();
+            // A rule occurs repeatedly if several of its address prefixes or methods match.
+            found.numbers.dedup();
+        }
+        found
     }
 }
 
@@ -157,7 +173,9 @@ mod tests {
                 has_certificate: false,
                 unix_s: 0,
             };
-            index.rules(&patterns.match_path(b"/a/b", None), &facts)
+            index
+                .candidates(&patterns.match_path(b"/a/b", None), &facts)
+                .numbers
         };
         assert_eq!(rules("GET"), [1000, 1001, 1002]);
         assert_eq!(rules("HEAD"), [1000, 1001, 1002]);

@@ -1,9 +1,11 @@
 //! Address prefixes (CIDR): `192.0.2.1`, `10.0.0.0/8`, `2001:db8::/32`.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
+
+use foldhash::fast::FixedState;
 
 use crate::value::InvalidValue;
 
@@ -80,14 +82,6 @@ impl AddressPrefix {
         match *self.range().start() {
             IpAddr::V4(address) => (96 + self.bits, address.to_ipv6_mapped().octets()),
             IpAddr::V6(address) => (self.bits, address.octets()),
-        }
-    }
-
-    /// The first address of the prefix as a number.
-    fn network_bits(&self) -> u128 {
-        match *self.range().start() {
-            IpAddr::V4(address) => address.to_bits().into(),
-            IpAddr::V6(address) => address.to_bits(),
         }
     }
 
@@ -185,9 +179,10 @@ pub struct PrefixMap<T> {
 /// The prefixes of one length.
 #[derive(Clone, Debug)]
 struct PrefixesOfLength<T> {
-    bits: u32,
-    /// The values, by network. Comparing a few numbers takes less time than hashing one.
-    values: BTreeMap<u128, Vec<T>>,
+    /// Has the bits of the prefix set.
+    mask: u128,
+    /// The values, by network. Clients can't choose the networks, so the hash needs no secret.
+    values: HashMap<u128, Vec<T>, FixedState>,
 }
 
 impl<T> Default for PrefixMap<T> {
@@ -201,32 +196,40 @@ impl<T> Default for PrefixMap<T> {
 impl<T> PrefixMap<T> {
     /// Adds a value for a prefix.
     pub fn insert(&mut self, prefix: &AddressPrefix, value: T) {
-        let bits = prefix.bits;
-        let lengths = &mut self.families[usize::from(prefix.address.is_ipv6())];
+        let (family, address) = number(prefix.address);
+        // A shift by the full width would overflow: a prefix of no bits has all addresses.
+        let unused = len(prefix.address) - prefix.bits;
+        let mask = u128::MAX.checked_shl(unused).unwrap_or(0);
+        let lengths = &mut self.families[family];
         // There are few distinct lengths, so a linear search is fast enough.
-        let position = lengths.iter().position(|it| it.bits == bits);
+        let position = lengths.iter().position(|it| it.mask == mask);
         let position = position.unwrap_or_else(|| {
-            let values = BTreeMap::new();
-            lengths.push(PrefixesOfLength { bits, values });
+            let values = HashMap::default();
+            lengths.push(PrefixesOfLength { mask, values });
             lengths.len() - 1
         });
         let values = &mut lengths[position].values;
-        values.entry(prefix.network_bits()).or_default().push(value);
+        values.entry(address & mask).or_default().push(value);
     }
 
     /// The values of all prefixes that contain an address, as [`AddressPrefix::contains`] does.
     pub fn get(&self, address: IpAddr) -> impl Iterator<Item = &T> {
-        let address = address.to_canonical();
+        // A dual-stack socket reports IPv4 clients as IPv4-mapped addresses.
+        let (family, address) = number(address.to_canonical());
         // Each length in use takes one look-up.
-        let lengths = self.families[usize::from(address.is_ipv6())].iter();
-        let matching = lengths.filter_map(move |PrefixesOfLength { bits, values }| {
-            let prefix = AddressPrefix {
-                address,
-                bits: *bits,
-            };
-            values.get(&prefix.network_bits())
-        });
-        matching.flatten()
+        let lengths = self.families[family].iter();
+        lengths.flat_map(move |it| match it.values.get(&(address & it.mask)) {
+            Some(values) => values.as_slice(),
+            None => &[],
+        })
+    }
+}
+
+/// The index of an address's family, and the address.
+fn number(address: IpAddr) -> (usize, u128) {
+    match address {
+        IpAddr::V4(address) => (0, address.to_bits().into()),
+        IpAddr::V6(address) => (1, address.to_bits()),
     }
 }
 

@@ -47,6 +47,7 @@ use lowroad_log::{ErrorLogger, LogLevel};
 use lowroad_metrics::MetricScope;
 use lowroad_response_cache::calls::HandlerCalls;
 use lowroad_response_cache::handler_outcome::HandlerOutcome;
+use lowroad_site_rules::PathMatchCache;
 use lowroad_store::clock;
 use lowroad_tls_listener::{QuicListener, QuicWorker};
 
@@ -92,11 +93,12 @@ pub struct SiteService {
     panic_path: PanicPath,
 }
 
-/// Reusable buffers for keys and decoded paths.
+/// Reusable buffers for keys and decoded paths, and the patterns that matched the paths of earlier requests.
 #[derive(Default)]
 pub struct DecisionScratch {
     key: Vec<u8>,
     path: Vec<u8>,
+    matches: PathMatchCache,
 }
 
 /// Decides about one request.
@@ -377,7 +379,8 @@ impl<W: Effects> RequestDecider<'_, W> {
             raw_path,
             matches: site
                 .rules
-                .match_request_path(RequestPath::new(raw_path, path), is_for_files),
+                .match_request_path(RequestPath::new(raw_path, path), is_for_files)
+                .with_cache(Some(&self.scratch.matches)),
             query,
             is_for_files,
             is_fallback: false,
@@ -425,7 +428,7 @@ impl<W: Effects> RequestDecider<'_, W> {
                 return generated_response(status);
             }
         }
-        if site.rules.cors.is_some()
+        if !site.rules.config.cors.is_empty()
             && let Some(decision) =
                 cross_origin::answer_preflight(self.effects, &context, responder)
         {
@@ -497,7 +500,8 @@ impl<W: Effects> RequestDecider<'_, W> {
             matches: pending
                 .site
                 .rules
-                .match_request_path(path, pending.is_for_files),
+                .match_request_path(path, pending.is_for_files)
+                .with_cache(Some(&self.scratch.matches)),
             query,
             is_for_files: pending.is_for_files,
             is_fallback: pending.is_fallback,

@@ -1,9 +1,7 @@
 //! Cross-origin resource sharing (CORS, WHATWG Fetch §3.3): the origins that may read responses, and the fields of responses
 //! and preflights.
 
-use lowroad_config::{
-    CorsConfig, CorsHeaders, CorsOrigin, MatchScope, PatternSet, PatternSetBuilder, SiteConfig,
-};
+use lowroad_config::{CorsConfig, CorsHeaders, CorsOrigin};
 
 use crate::request_fields::RequestFields;
 
@@ -19,11 +17,6 @@ const MAX_AGE: &str = "Access-Control-Max-Age";
 const PREFLIGHT_VARY: &str =
     "Origin, Access-Control-Request-Method, Access-Control-Request-Headers";
 
-/// The patterns of a site's CORS rules.
-pub struct CorsPatterns {
-    set: PatternSet,
-}
-
 /// A preflight request (WHATWG Fetch §3.3.3).
 #[derive(Clone, Copy, Debug)]
 pub struct CorsPreflight<'r> {
@@ -31,28 +24,6 @@ pub struct CorsPreflight<'r> {
     pub origin: &'r [u8],
     /// The names of the fields that the request will have.
     pub headers: &'r [u8],
-}
-
-impl CorsPatterns {
-    /// Collects the patterns; `None` without patterns.
-    pub fn new(site: &SiteConfig) -> Option<CorsPatterns> {
-        if site.cors.is_empty() {
-            return None;
-        }
-        let mut patterns = PatternSetBuilder::default();
-        for rule in &site.cors {
-            patterns.add(&rule.pattern, MatchScope::Path);
-        }
-        // Index files have no meaning for these patterns.
-        let set = patterns.build([]);
-        Some(CorsPatterns { set })
-    }
-
-    /// The first rule for a decoded path.
-    pub fn find<'s>(&self, site: &'s SiteConfig, path: &[u8]) -> Option<&'s CorsConfig> {
-        let numbers = self.set.matches(path);
-        site.cors.get(*numbers.first()? as usize)
-    }
 }
 
 /// Changes the fields of a response: the rule decides in place of the response's own fields.

@@ -9,6 +9,7 @@ mod distinct_patterns;
 mod field_map;
 mod folders;
 mod header_fields;
+mod match_cache;
 mod request_fields;
 mod site_patterns;
 
@@ -17,14 +18,14 @@ use lowroad_config::{RequestPath, SiteName, SiteRoot};
 use lowroad_http::content_coding::{CodingSet, ContentCoding};
 
 pub use base_folders::BaseFolders;
-pub use cors::{CorsPatterns, CorsPreflight, add_cors_fields, preflight_fields};
+pub use cors::{CorsPreflight, add_cors_fields, preflight_fields};
 pub use distinct_patterns::DistinctPatterns;
 pub use field_map::FieldMap;
 use folders::RealFolders;
 pub use folders::{FolderPath, is_hidden};
 pub use header_fields::{HeaderPatterns, SiteFields};
 pub use request_fields::RequestFields;
-pub use site_patterns::{FormSet, PathMatches, SitePatterns, indexes};
+pub use site_patterns::{FormSet, PathMatchCache, PathMatches, SitePatterns, indexes};
 
 /// The name of a site in logs and metrics: its first host name, or its root.
 pub fn site_label(site: &config::SiteConfig, bases: &BaseFolders) -> String {
@@ -48,8 +49,6 @@ pub struct SiteRules {
     pub config: config::SiteConfig,
     /// The content codings that may be generated for files.
     pub encodings: CodingSet,
-    /// The CORS rules, by path; `None` without rules.
-    pub cors: Option<CorsPatterns>,
     /// The header rules, by path.
     pub header_patterns: HeaderPatterns,
     patterns: SitePatterns,
@@ -70,7 +69,6 @@ impl SiteRules {
             label: site_label(site, bases),
             config: site.clone(),
             encodings: content_codings(&site.compress.encodings),
-            cors: CorsPatterns::new(site),
             header_patterns: HeaderPatterns::new(site),
             patterns: SitePatterns::new(site),
             folders: RealFolders::new(bases),

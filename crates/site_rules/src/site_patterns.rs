@@ -4,12 +4,14 @@
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use lowroad_config as config;
 use lowroad_config::{MatchScope, PatternSet, PatternSetBuilder, RouteTo, slash_forms};
 
 use crate::distinct_patterns::DistinctPatterns;
 use crate::header_fields::request_dependent_patterns;
+use crate::match_cache::{MatchCache, PatternsIdentity};
 
 /// The kind of rule to which a pattern belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,13 +24,15 @@ enum PatternKind {
     Alias,
     /// Rules for response fields that depend on the request.
     RequestField,
+    Cors,
 }
 
-const KINDS: usize = 7;
+const KINDS: usize = 8;
 
 /// All patterns of a site that are matched with the paths of requests.
 pub struct SitePatterns {
     set: PatternSet,
+    identity: PatternsIdentity,
     /// For each [`PatternKind`], the range of numbers of its patterns.
     ranges: [Range<u32>; KINDS],
     /// For each pattern of routes, whether it has a route that does not require the file to be missing.
@@ -41,16 +45,22 @@ pub struct PathMatches<'a> {
     path: &'a [u8],
     /// The path as the client sent it, if it contains encoded slashes or backslashes.
     raw_path: Option<&'a [u8]>,
-    found: OnceCell<PatternMatches>,
+    cache: Option<&'a PathMatchCache>,
+    found: OnceCell<Arc<PatternMatches>>,
 }
+
+/// The matches of paths that a worker has matched before.
+pub type PathMatchCache = MatchCache<PatternMatches>;
 
 /// The patterns that match some form of a path.
 #[derive(Default)]
-struct PatternMatches {
+pub struct PatternMatches {
     /// The numbers of the patterns, in ascending order.
     numbers: Vec<u32>,
     /// For each pattern in `numbers`, the forms that it matches; empty if the path has only one form.
     forms: Vec<FormSet>,
+    /// One bit for each [`PatternKind`] with a pattern in `numbers`: most paths match none of most kinds.
+    kinds: u8,
 }
 
 /// A set of forms of a path, one bit each. The first form is the decoded path, the others are those of [`slash_forms`].
@@ -123,12 +133,17 @@ impl SitePatterns {
             field_count += 1;
         }
         builder.end(PatternKind::RequestField, field_count);
+        for rule in &site.cors {
+            builder.patterns.add(&rule.pattern, MatchScope::Path);
+        }
+        builder.end(PatternKind::Cors, site.cors.len());
         let mut routed = vec![false; routes.patterns.len()];
         for (route, index) in site.routes.iter().zip(&routes.index_of) {
             routed[*index] |= !route.missing;
         }
         SitePatterns {
             routed,
+            identity: PatternsIdentity::default(),
             set: builder.patterns.build(indexes(site)),
             ranges: builder.ranges,
         }
@@ -147,6 +162,7 @@ impl SitePatterns {
             patterns: self,
             path,
             raw_path,
+            cache: None,
             found: OnceCell::new(),
         }
     }
@@ -162,13 +178,38 @@ impl SitePatterns {
             }
         }
         let (numbers, forms) = found.into_iter().unzip();
-        PatternMatches { numbers, forms }
+        self.with_kinds(numbers, forms)
+    }
+
+    fn with_kinds(&self, numbers: Vec<u32>, forms: Vec<FormSet>) -> PatternMatches {
+        let has_any = |range: &Range<u32>| numbers.iter().any(|number| range.contains(number));
+        let kinds = self.ranges.iter().enumerate();
+        PatternMatches {
+            kinds: kinds.fold(0, |kinds, (kind, range)| {
+                kinds | u8::from(has_any(range)) << kind
+            }),
+            numbers,
+            forms,
+        }
     }
 }
 
 /// All forms of a path, in the order of the bits in a [`FormSet`].
 fn path_forms<'p>(path: &'p [u8], raw_path: &'p [u8]) -> impl Iterator<Item = Vec<u8>> {
     std::iter::once(path.to_vec()).chain(slash_forms(raw_path, path))
+}
+
+impl<'a> PathMatches<'a> {
+    /// Uses the results of earlier requests for the same path.
+    #[must_use]
+    pub fn with_cache(self, cache: Option<&'a PathMatchCache>) -> PathMatches<'a> {
+        PathMatches { cache, ..self }
+    }
+
+    /// The cache that these matches use.
+    pub fn cache(&self) -> Option<&'a PathMatchCache> {
+        self.cache
+    }
 }
 
 impl PathMatches<'_> {
@@ -180,11 +221,26 @@ impl PathMatches<'_> {
     /// The forms of the path that match an access rule pattern; `index` is an element of
     /// [`PathMatches::access_patterns`].
     pub fn access_forms(&self, index: usize) -> FormSet {
+        self.forms(PatternKind::AccessRule, index)
+    }
+
+    /// The number of the first CORS rule for the decoded path.
+    pub fn cors(&self) -> Option<usize> {
+        // The rule's pattern may match another form of the path only, and responses are for the decoded one.
+        let mut found = self.matches(PatternKind::Cors);
+        let is_decoded = |index: &usize| {
+            let forms = self.forms(PatternKind::Cors, *index);
+            FormSet::DECODED.without(forms).is_empty()
+        };
+        found.find(is_decoded)
+    }
+
+    fn forms(&self, kind: PatternKind, index: usize) -> FormSet {
         // For a path with one form, no forms are recorded.
         if self.raw_path.is_none() {
             return FormSet::DECODED;
         }
-        let first = self.patterns.ranges[PatternKind::AccessRule as usize].start as usize;
+        let first = self.patterns.ranges[kind as usize].start as usize;
         let found = self.found();
         let number_of = |number: &u32| *number as usize;
         let position = found
@@ -228,12 +284,6 @@ impl PathMatches<'_> {
         self.matches(PatternKind::Alias)
     }
 
-    /// Whether no pattern of the site matches.
-    #[inline]
-    pub fn is_none(&self) -> bool {
-        self.patterns.set.is_empty() || self.found().numbers.is_empty()
-    }
-
     /// Whether a rule for response fields that depend on the request may apply. It applies to the decoded path and to its
     /// form without backslashes; the pattern may match another form.
     pub fn may_have_request_fields(&self) -> bool {
@@ -243,17 +293,34 @@ impl PathMatches<'_> {
     /// Whether the fields of responses may depend on the request: by a rule for fields, or by the conditions of a redirect or
     /// rewrite, which caches in front must know.
     pub fn may_change_fields(&self) -> bool {
-        !self.is_none()
-            && (self.may_have_request_fields()
-                || self.redirects().next().is_some()
-                || self.rewrites().next().is_some())
+        self.has_any_of(&[
+            PatternKind::RequestField,
+            PatternKind::Redirect,
+            PatternKind::Rewrite,
+        ])
+    }
+
+    /// Whether a redirect, a rewrite or an internal alias may replace the target of the request.
+    #[inline]
+    pub fn may_replace_target(&self) -> bool {
+        self.has_any_of(&[
+            PatternKind::Redirect,
+            PatternKind::Rewrite,
+            PatternKind::Alias,
+        ])
+    }
+
+    #[inline]
+    fn has_any_of(&self, kinds: &[PatternKind]) -> bool {
+        let bits = kinds.iter().fold(0, |bits, kind| bits | 1 << *kind as u8);
+        !self.patterns.set.is_empty() && self.found().kinds & bits != 0
     }
 
     #[inline]
     fn matches(&self, kind: PatternKind) -> impl Iterator<Item = usize> {
         let Range { start, end } = self.patterns.ranges[kind as usize];
         // Without patterns of this kind, the path is not matched at all.
-        let found = match start == end {
+        let found = match start == end || !self.has_any_of(&[kind]) {
             true => &[],
             false => self.found().numbers.as_slice(),
         };
@@ -266,13 +333,15 @@ impl PathMatches<'_> {
     }
 
     fn found(&self) -> &PatternMatches {
-        self.found.get_or_init(|| match self.raw_path {
-            None => PatternMatches {
-                numbers: self.patterns.set.matches(self.path),
-                forms: Vec::new(),
-            },
-            Some(raw_path) => self.patterns.match_forms(self.path, raw_path),
-        })
+        let patterns = self.patterns;
+        let of_path = || patterns.with_kinds(patterns.set.matches(self.path), Vec::new());
+        self.found
+            .get_or_init(|| match (self.raw_path, self.cache) {
+                (None, Some(cache)) => cache.find(&patterns.identity, self.path, of_path),
+                (None, None) => Arc::new(of_path()),
+                // Paths with encoded slashes are too rare to keep them.
+                (Some(raw_path), _) => Arc::new(patterns.match_forms(self.path, raw_path)),
+            })
     }
 }
 

@@ -102,8 +102,16 @@ pub fn apply_rules(
         matches,
         previous_path,
     } = access_check;
-    // Most paths match no rule.
-    if matches.access_patterns().next().is_none() {
+    let facts = responder.condition_input();
+    let candidates = access_policy.candidates(matches, &facts);
+    // The soft-interrupt level would send its copy to other clients without applying the rules.
+    if candidates.is_for_some_client
+        && let Some(status) = exclude_level(effects, site_path, responder)
+    {
+        return Err(AccessRefusal::Answered(status));
+    }
+    // Most paths match no rule, or only rules for other clients.
+    if candidates.numbers.is_empty() {
         return Ok(());
     }
     // The matches of the previous path are computed once for all rate limits.
@@ -112,14 +120,11 @@ pub fn apply_rules(
         let previous_matches = previous_matches.as_ref();
         previous_matches.is_some_and(|it| access_policy.has_pattern(number, it))
     };
-    // The soft-interrupt level would send its copy to other clients without applying the rules.
-    if access_policy.has_rule_for(matches)
-        && let Some(status) = exclude_level(effects, site_path, responder)
-    {
-        return Err(AccessRefusal::Answered(status));
-    }
     let mut allowed = FormSet::default();
-    for (number, rule) in access_policy.rules_for(matches, responder.condition_input()) {
+    for number in candidates.numbers {
+        let Some(rule) = access_policy.met_rule(number, &facts) else {
+            continue;
+        };
         let forms = access_policy.matched_forms(number, matches);
         let refusable = forms.without(allowed);
         // Earlier rules have allowed all forms that this rule would refuse.

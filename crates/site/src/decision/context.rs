@@ -209,12 +209,16 @@ impl RequestContext<'_> {
 
     /// The CORS rule for the path that the client requested.
     pub fn cors_rule(&self) -> Option<&CorsConfig> {
-        let patterns = self.site.rules.cors.as_ref()?;
-        // A preflight has only this path, and both must have the same rule.
-        let path = self
-            .rewritten_target
-            .map_or(self.path, |rewritten| rewritten.client_target().1);
-        patterns.find(&self.site.rules.config, path)
+        let rules = &self.site.rules;
+        let number = match self.rewritten_target {
+            None => self.matches.cors(),
+            // A preflight has only the client's path, and both must have the same rule.
+            Some(rewritten) => {
+                let matches = rules.match_path(rewritten.client_target().1);
+                matches.with_cache(self.matches.cache()).cors()
+            }
+        };
+        rules.config.cors.get(number?)
     }
 
     /// The site and the path with the rules that apply to the response.

@@ -32,9 +32,9 @@ pub fn handle_admitted<W: Effects>(
     if responder.exchange.is_body_too_long() && (is_get_or_head || !site.routes.is_empty()) {
         return generated_response(responder.refuse_body(context.site_path()));
     }
-    // Most paths match no pattern of the site, so no rule that replaces their target.
-    let has_rules = !context.matches.is_none();
-    if has_rules && let Some(decision) = redirect_by_rule(&mut lookup, context, responder) {
+    // Most paths match no rule that replaces their target.
+    let is_replaceable = context.matches.may_replace_target();
+    if is_replaceable && let Some(decision) = redirect_by_rule(&mut lookup, context, responder) {
         return decision;
     }
     if let Some(location) = canonical_url::slash_location(context, responder) {
@@ -46,7 +46,7 @@ pub fn handle_admitted<W: Effects>(
         let site_path = Some(context.site_path());
         return generated_response(responder.redirect_to_canonical(site_path, &location));
     }
-    if has_rules
+    if is_replaceable
         && site.has_internal_redirects
         && let Some(rewrite) = context
             .rewrite(false, responder)

@@ -341,7 +341,8 @@ fn continue_with_target<W: Effects>(
         raw_path: rewritten.path(),
         matches: site
             .rules
-            .match_request_path(RequestPath::new(rewritten.path(), path), is_for_files),
+            .match_request_path(RequestPath::new(rewritten.path(), path), is_for_files)
+            .with_cache(context.matches.cache()),
         query: rewritten.query(),
         is_for_files,
         is_fallback: false,

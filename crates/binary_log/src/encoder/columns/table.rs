@@ -51,6 +51,7 @@ impl TableColumn {
     }
 
     fn complete_symbols(&mut self) {
+        // Only when another symbol follows: a column that repeats to the end of a block has no symbols.
         let count = std::mem::take(&mut self.same_count);
         self.symbols.resize(self.symbols.len() + count, SAME);
     }
