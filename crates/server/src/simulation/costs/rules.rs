@@ -133,7 +133,7 @@ const SOME_SHARE_MAX: f64 = 0.02;
 /// The same for entries of all kinds together.
 const TOGETHER_SHARE_MAX: f64 = 0.03;
 /// The same for a path whose matches are not kept.
-const UNKEPT_SHARE_MAX: f64 = 0.15;
+const UNKEPT_SHARE_MAX: f64 = 0.2;
 
 /// Number of entries that are compared with a single one. A site with a thousand would need a quarter of an hour to load
 /// under callgrind.
