@@ -160,7 +160,7 @@ impl AccessPolicy {
         })
     }
 
-    /// The rules whose pattern, methods and addresses match a request.
+    /// The rules that match a request by pattern, method and address.
     pub fn candidates(
         &self,
         matches: &PathMatches<'_>,

@@ -118,7 +118,7 @@ impl BlockEncoder {
         previous: Option<BatchRecord<'_>>,
     ) -> bool {
         match previous.is_some_and(|previous| record.repeats(previous)) {
-            // Clients that load one resource again and again make most records of the busiest servers.
+            // One client with one resource, such as a health check, gives equal records.
             true => self
                 .columns
                 .push_repeated(record.unix_ms(), record.duration_us()),

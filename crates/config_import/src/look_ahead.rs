@@ -3,6 +3,8 @@
 //! `^/(?!api|static)(.*)$` finds the paths that `^/(.*)$` finds, but not `^/(?:api|static)`. This holds if the text before
 //! the look-ahead can match in one way only: it is anchored, and each of its elements is a single character.
 
+use crate::request_selector::split_flag;
+
 /// An expression without its look-aheads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SplitExpression {
@@ -103,10 +105,7 @@ struct FixedFront {
 
 impl FixedFront {
     fn parse(before: &str) -> Option<FixedFront> {
-        let (flags, elements) = match before.strip_prefix("(?i)") {
-            Some(elements) => ("(?i)", elements),
-            None => ("", before),
-        };
+        let (flags, elements) = split_flag(before);
         let elements = elements.strip_prefix('^')?;
         let mut front = FixedFront {
             text: format!("{flags}^"),

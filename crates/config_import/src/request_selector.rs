@@ -236,6 +236,14 @@ pub fn one_or_list(mut tables: Vec<String>) -> Option<String> {
     }
 }
 
+/// The flag of a pattern or an expression that ignores case, or an empty text, and the rest.
+pub fn split_flag(pattern: &str) -> (&str, &str) {
+    match pattern.strip_prefix("(?i)") {
+        Some(rest) => ("(?i)", rest),
+        None => ("", pattern),
+    }
+}
+
 /// An expression for the paths of a pattern.
 pub fn pattern_regex(pattern: &str) -> String {
     if let Some(glob) = pattern.strip_prefix("(?i)") {

@@ -39,6 +39,10 @@ impl PatternsIdentity {
         // A kept clone keeps the allocation, so no later site can have the same address.
         Arc::ptr_eq(&self.0, &other.0)
     }
+
+    fn address(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
 }
 
 impl<M> Default for MatchCache<M> {
@@ -60,7 +64,8 @@ impl<M> MatchCache<M> {
         if path.len() > PATH_LEN_MAX {
             return Arc::new(compute());
         }
-        let hash = FixedState::default().hash_one(path);
+        // Many sites have the same paths, such as `/`, which must not replace each other.
+        let hash = FixedState::default().hash_one((patterns.address(), path));
         let mut slots = self.slots.borrow_mut();
         // Workers of sites without rules need no memory for it.
         if slots.is_empty() {
@@ -115,6 +120,24 @@ mod tests {
         let long = [b'/'; PATH_LEN_MAX + 1];
         assert_eq!(computed(&cache, &patterns, &long), 1000);
         assert_eq!(computed(&cache, &patterns, &long[1..]), 2);
+    }
+
+    #[test]
+    fn equal_paths_of_many_sites_are_kept() {
+        let (cache, rounds) = (MatchCache::default(), 1000);
+        let sites: Vec<PatternsIdentity> = (0..16).map(|_| PatternsIdentity::default()).collect();
+        let mut count = 0;
+        for _ in 0..rounds {
+            for (number, patterns) in sites.iter().enumerate() {
+                let matches = cache.find(patterns, b"/", || {
+                    count += 1;
+                    number
+                });
+                assert_eq!(*matches, number);
+            }
+        }
+        // Addresses are random: that seven pairs of sites share a slot happens once in a million runs.
+        assert!(count < 14 * rounds, "{count}");
     }
 
     #[test]

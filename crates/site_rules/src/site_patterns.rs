@@ -206,6 +206,15 @@ impl<'a> PathMatches<'a> {
         PathMatches { cache, ..self }
     }
 
+    /// The matches of another decoded path of the site, with the same cache.
+    #[must_use]
+    pub fn of_path<'p>(&self, path: &'p [u8]) -> PathMatches<'p>
+    where
+        'a: 'p,
+    {
+        self.patterns.match_path(path, None).with_cache(self.cache)
+    }
+
     /// The cache that these matches use.
     pub fn cache(&self) -> Option<&'a PathMatchCache> {
         self.cache

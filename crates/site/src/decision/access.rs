@@ -115,7 +115,7 @@ pub fn apply_rules(
         return Ok(());
     }
     // The matches of the previous path are computed once for all rate limits.
-    let previous_matches = previous_path.map(|path| site_path.site.rules.match_path(path));
+    let previous_matches = previous_path.map(|path| matches.of_path(path));
     let was_counted = |number| {
         let previous_matches = previous_matches.as_ref();
         previous_matches.is_some_and(|it| access_policy.has_pattern(number, it))

@@ -209,16 +209,12 @@ impl RequestContext<'_> {
 
     /// The CORS rule for the path that the client requested.
     pub fn cors_rule(&self) -> Option<&CorsConfig> {
-        let rules = &self.site.rules;
         let number = match self.rewritten_target {
             None => self.matches.cors(),
             // A preflight has only the client's path, and both must have the same rule.
-            Some(rewritten) => {
-                let matches = rules.match_path(rewritten.client_target().1);
-                matches.with_cache(self.matches.cache()).cors()
-            }
+            Some(rewritten) => self.matches.of_path(rewritten.client_target().1).cors(),
         };
-        rules.config.cors.get(number?)
+        self.site.rules.config.cors.get(number?)
     }
 
     /// The site and the path with the rules that apply to the response.

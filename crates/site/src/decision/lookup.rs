@@ -238,7 +238,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
         let (path, route): (&[u8], Option<&Arc<Route>>) = match kind {
             // The index file is handled by a handler, with the path of the index file.
             ObjectKind::Index(path, _) => {
-                let matches = context.site.rules.match_path(path);
+                let matches = context.matches.of_path(path);
                 let route = routes
                     .find_route(&matches, &responder.condition_input())
                     .ok()
@@ -264,7 +264,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
             && route.is_none()
             && let Some(path) = routes.remote_index(context.path)
             && let Some(route) = routes.find_remote_index(
-                &context.site.rules.match_path(&path),
+                &context.matches.of_path(&path),
                 &responder.condition_input(),
             )
         {
@@ -323,7 +323,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
             host: context.host,
             path,
             raw_path: path,
-            matches: context.site.rules.match_path(path),
+            matches: context.matches.of_path(path),
             query: context.query,
             is_for_files: true,
             is_fallback: true,

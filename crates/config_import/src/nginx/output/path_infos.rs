@@ -11,7 +11,7 @@ use crate::look_ahead::SplitExpression;
 use crate::nginx::locations::{Location, LocationRank};
 use crate::nginx::servers::Server;
 use crate::path_overlap::has_other_front;
-use crate::request_selector::pattern_regex;
+use crate::request_selector::{pattern_regex, split_flag};
 use crate::toml_values::quoted;
 
 /// The paths behind a pattern of scripts.
@@ -169,7 +169,7 @@ fn unused_name(server: &Server) -> &'static str {
 
 /// A path behind a script of a pattern, with this name in place of wildcards.
 fn sample_below(pattern: &str, name: &str) -> String {
-    let glob = pattern.trim_start_matches("(?i)");
+    let (_, glob) = split_flag(pattern);
     let name = glob.replace("**", name).replace('*', name);
     match name.starts_with('/') {
         true => format!("{name}/y"),
@@ -179,10 +179,7 @@ fn sample_below(pattern: &str, name: &str) -> String {
 
 /// The pattern of the paths behind the scripts of a pattern.
 fn pattern_below(pattern: &str) -> String {
-    let (flags, glob) = match pattern.strip_prefix("(?i)") {
-        Some(glob) => ("(?i)", glob),
-        None => ("", pattern),
-    };
+    let (flags, glob) = split_flag(pattern);
     match glob.starts_with('/') {
         true => format!("{flags}{glob}/**"),
         // A pattern of names is one of all folders.
@@ -192,10 +189,7 @@ fn pattern_below(pattern: &str) -> String {
 
 /// An expression for the paths behind the scripts of a pattern.
 fn regex_below(pattern: &str) -> String {
-    let (flags, glob) = match pattern.strip_prefix("(?i)") {
-        Some(glob) => ("(?i)", glob),
-        None => ("", pattern),
-    };
+    let (flags, glob) = split_flag(pattern);
     match glob.strip_prefix('*').filter(|it| !it.contains('*')) {
         Some(name) => format!("{flags}{}/", regex_syntax::escape(name)),
         None => format!("{flags}{}/", pattern_regex(glob).trim_end_matches('$')),

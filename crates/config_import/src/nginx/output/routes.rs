@@ -15,6 +15,7 @@ use crate::nginx::settings::UpstreamSettings;
 use crate::origin_tables::OriginTables;
 use crate::path_globs::PathGlobs;
 use crate::report::DirectiveOutcome;
+use crate::request_selector::split_flag;
 use crate::toml_values::{key, quoted};
 
 /// nginx copies requests of all methods.
@@ -113,10 +114,7 @@ pub fn named_handler<'s>(server: &'s Server, location: &Location) -> Option<&'s 
 
 /// A pattern of names as a pattern of whole paths.
 fn whole_path(pattern: String) -> String {
-    let (flags, glob) = match pattern.strip_prefix("(?i)") {
-        Some(glob) => ("(?i)", glob),
-        None => ("", &*pattern),
-    };
+    let (flags, glob) = split_flag(&pattern);
     match (glob.strip_prefix('/'), glob.strip_prefix('*')) {
         (Some(_), _) => pattern,
         (None, Some(ending)) => format!("{flags}/**{}", ending.trim_start_matches('*')),
