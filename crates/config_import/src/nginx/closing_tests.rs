@@ -164,6 +164,28 @@ fn origins_of_expressions_get_no_paths_behind_their_names() {
             == [true; 2]
     );
     assert!(!txt.matches(b"/x.txt/admin"));
+    for (regex, path) in [
+        ("/robots\\.txt$", "/robots.txt"),
+        ("/(b|c)\\.js$", "/c.js"),
+        ("/a[^/]*\\.css$", "/ab.css"),
+        ("/d/.*\\.png$", "/d/x.png"),
+    ] {
+        let (sites, import) = import(&format!(
+            "server {{ listen 80; root /srv; location ~ {regex} {{ proxy_pass http://127.0.0.1:81; }} }}"
+        ));
+        let finds = |path: &str| {
+            let mut routes = sites[0].routes.iter();
+            routes.any(|it| it.pattern.matches(path.as_bytes()))
+        };
+        let below = format!("/e/f{path}");
+        let behind = format!("{path}/admin");
+        assert_eq!(
+            [path, &below, &behind].map(finds),
+            [true, true, false],
+            "{}",
+            import.text
+        );
+    }
 }
 
 #[test]

@@ -112,13 +112,13 @@ pub fn named_handler<'s>(server: &'s Server, location: &Location) -> Option<&'s 
     (named.content.proxy.is_some() || named.content.fastcgi.is_some()).then_some(named)
 }
 
-/// A pattern of names as a pattern of whole paths.
+/// A pattern of the endings of names as a pattern of whole paths.
 fn whole_path(pattern: String) -> String {
     let (flags, glob) = split_flag(&pattern);
-    match (glob.strip_prefix('/'), glob.strip_prefix('*')) {
-        (Some(_), _) => pattern,
-        (None, Some(ending)) => format!("{flags}/**{}", ending.trim_start_matches('*')),
-        (None, None) => format!("{flags}/**/{glob}"),
+    match glob.strip_prefix('*') {
+        Some(ending) => format!("{flags}/**{}", ending.trim_start_matches('*')),
+        // A whole path already. A name would need two patterns: `/**/` does not match the slash of the root.
+        None => pattern,
     }
 }
 
